@@ -22,8 +22,9 @@ from typing import Any
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 INTERVAL = (0.05, 0.95)
 DRAWS = 250  # of each of four chains
+SPREAD = 0.1  # scale of the prior of how much brightness differs
 
-Kind = Callable[[Any], tuple[Any, Any, dict[str, Any], int]]  # a generator to a model, a simulator, the truth, rows
+Kind = Callable[[Any], tuple[Any, Any, dict[str, Any], Any]]  # a generator to a model, a simulator, the truth, rows
 
 
 def scheme(rng: Any) -> tuple[Any, Any, dict[str, Any], int]:
@@ -96,7 +97,32 @@ def durations(rng: Any) -> tuple[Any, Any, dict[str, Any], int]:
     return model, model, truth, 1_000
 
 
-KINDS: dict[str, Kind] = {each.__name__: each for each in (scheme, frames, channels, durations)}
+def brightness(rng: Any) -> tuple[Any, Any, dict[str, Any], Any]:
+    """Two levels in 30 traces of unlike brightness, whose spread is not beyond 0.6, as it is in a seventh of all
+    draws of the prior."""
+    import numpy as np
+    import numpyro.distributions as dist
+
+    import longhmm as lh
+
+    prior = {name: dist.LogNormal(np.log(rate), 0.3) for name, rate in (("1 -> 2", 1.5), ("2 -> 1", 2.5))}
+    given = {"mean": dist.Normal(np.array([1.0, 2.0]), 0.2), "sd": dist.LogNormal(np.log(0.2), 0.2)}
+    moves, lengths, spread = lh.Rates("1 <-> 2", dt=0.1, prior=prior), [100] * 30, np.inf
+    while spread > 0.6:
+        spread = SPREAD / abs(rng.normal())
+    logs = spread * rng.normal(size=len(lengths))
+    model, simulator = (
+        lh.HMM(
+            2, lh.Brightness(lh.Gaussian(**given), scale=SPREAD, lengths=known), transitions=moves, initial="stationary"
+        )
+        for known in (None, lengths)
+    )
+    truth = {"rates": np.array([1.5, 2.5]) * np.exp(0.3 * rng.normal(size=2)), "mean": rng.normal([1.0, 2.0], 0.2)}
+    truth |= {"sd": 0.2 * np.exp(0.2 * rng.normal(size=2)), "log_brightness": logs - logs.mean(), "spread": [spread]}
+    return model, simulator, truth, lengths
+
+
+KINDS: dict[str, Kind] = {each.__name__: each for each in (scheme, frames, channels, durations, brightness)}
 
 
 def drawn(model: Any, values: Any, seed: int) -> tuple[Any, Any]:
@@ -126,6 +152,7 @@ def trial(job: tuple[str, int]) -> dict[str, Any]:
     import numpy as np
 
     import longhmm as lh
+    from longhmm.model.emissions.brightness import spreads
     from longhmm.run.compilation import cached_compilation
 
     name, number = job
@@ -135,8 +162,12 @@ def trial(job: tuple[str, int]) -> dict[str, Any]:
         rng = np.random.default_rng([number, *map(ord, name)])
         model, simulator, truth, length = KINDS[name](rng)
         with cached_compilation():  # what one process compiled the others need not
-            values = lh.simulate(simulator, truth, length, seed=number)[1]
+            given = {each: value for each, value in truth.items() if each != "spread"}
+            values = lh.simulate(simulator, given, length, seed=number)[1]
             found, settings = drawn(model, values, number)
+        if "spread" in truth:
+            logs = np.asarray(found["log_brightness"], np.float64)
+            found = {**{each: found[each] for each in given}, "spread": spreads(logs, SPREAD)}
         held = {}
         for each, right in truth.items():
             draws = np.asarray(found[each]).reshape(-1, len(right))
