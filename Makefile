@@ -15,7 +15,7 @@ help: ## list the targets
 
 demo: $(VENV)/.runtime ## fit a real nanopore recording, decode it, and write a page
 	@echo "Fitting a tenth of a second of a real recording, and checking the fit: about half a minute."
-	$(BIN)/longhmm fit example:nanopore-tenth --states 2 --noise ma:3 --response 0.29,0.73,1 --out runs/nanopore --overwrite
+	$(BIN)/longhmm fit example:nanopore-tenth --states 2 --noise ma:4,lags=7 --response 0.29,0.73,1 --out runs/nanopore --overwrite
 	@echo "Decoding it: some seconds."
 	$(BIN)/longhmm decode runs/nanopore --out runs/nanopore/events.csv
 	@echo "Writing the page: about 20 seconds."

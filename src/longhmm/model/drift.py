@@ -4,6 +4,10 @@ The baseline is a cubic spline of time with knots at equal distances, `b(t) = su
 not 0 at any time. Its mean over time is 0, so that levels are those of the whole recording. Coefficients are a random
 walk whose steps have a common variance: `c_{i+1} - c_i ~ Normal(0, tau^2)`, with `tau^2` inverse gamma of shape 1/2 and
 scale `s^2 / 2`. The variance is integrated out, which leaves steps with a Cauchy distribution of many dimensions.
+
+A random walk follows what goes away and stays away. Noise that is slow but comes back, as the flicker noise of a pore,
+is followed by a baseline that returns: its coefficients are independent, `c_i ~ Normal(0, s^2)`, given that their mean
+over time is 0. There s is known, so that the density has no spike at 0 and many coefficients do no harm.
 """
 
 from __future__ import annotations
@@ -65,13 +69,15 @@ class Drift(Tree):
     Args:
         knots: intervals of equal length into which the rows are cut. The baseline may turn about once in each.
         scale: s, of the steps between its coefficients; by default a hundredth of the standard deviation of the data,
-            a tenth where there is a gain.
+            a tenth where there is a gain. Of a baseline that returns, the standard deviation of its coefficients.
         rows: how many rows it extends over: those of the data that are fitted, unless given. Beyond, it stays where it
             ended.
         gain: whether levels, by their distance from `about`, and noise are multiplied by a slow gain as well, whose
             logarithm is such a spline, too, with steps of a scale of a tenth.
         about: the value, or one for each feature, that a gain leaves where it is: the mean of the data that are fitted,
             unless given. About another value the same data have another baseline, and the same gain.
+        returns: whether the baseline always comes back to 0 after an interval or two, rather than wander: slow noise,
+            in as many intervals as it takes, of a `scale` that must be given. Not with a gain.
 
     >>> import longhmm as lh
     >>> lh.Gaussian(drift=lh.Drift(knots=40))
@@ -88,6 +94,7 @@ class Drift(Tree):
         rows: int | None = None,
         gain: bool = False,
         about: Any = None,
+        returns: bool = False,
     ) -> None:
         check_whole("knots", knots, 1, ModelError)
         if scale is not None and not (np.ndim(scale) == 0 and 0 < scale < np.inf):
@@ -97,6 +104,9 @@ class Drift(Tree):
         if about is not None and not (gain and np.ndim(about) < 2 and np.all(np.isfinite(about))):
             raise ModelError(f"about must be a number, or one for each feature, where there is a gain, got {about!r}.")
         self.about = None if about is None else np.atleast_1d(np.array(about, np.float64))
+        if returns and (scale is None or gain):
+            raise ModelError("returns needs a scale, as in Drift(100, scale=0.2, returns=True), and no gain.")
+        self.returns = bool(returns)
         self.formula: Formula | None = CLOCK
         self.linear = Terms(n_covariates=1)
         if rows is not None:
@@ -108,7 +118,8 @@ class Drift(Tree):
         """What a user means, or what was stored."""
         if isinstance(drift, Mapping):
             gain = drift.get("gain", False)
-            found = cls(drift["knots"], scale=drift["scale"], gain=gain, about=drift.get("about"))
+            returns = drift.get("returns", False)
+            found = cls(drift["knots"], scale=drift["scale"], gain=gain, about=drift.get("about"), returns=returns)
             found.linear = Terms.rebuilt(drift["time"]) if drift["time"] is not None else found.linear
             return found
         if isinstance(drift, int | np.integer) and not isinstance(drift, bool):
@@ -121,11 +132,14 @@ class Drift(Tree):
         """Plain values that rebuild it."""
         scale = None if self.scale is None else float(self.scale)
         found = {"knots": self.knots, "scale": scale, "time": self.linear.options() if self.is_met else None}
+        found.update({"returns": True} if self.returns else {})
         about = None if self.about is None else self.about.tolist()
         return found if self.gain is None else {**found, "gain": True, "about": about}
 
     def __repr__(self) -> str:
-        return f"Drift(knots={self.knots}{'' if self.gain is None else ', gain=True'})"
+        scale = f"scale={self.scale:g}, " if isinstance(self.scale, np.ndarray) else ""  # not in the midst of a program
+        own = f", {scale}returns=True" if self.returns else ""
+        return f"Drift(knots={self.knots}{own}{'' if self.gain is None else ', gain=True'})"
 
     @property
     def text(self) -> str:
@@ -281,6 +295,34 @@ class FromSteps(Transform):
         return (self.drift,), (("drift",), {})
 
 
+class Returning(Distribution):
+    """Coefficients that are independent and normal but for their mean over time, which is 0; the density is again that
+    of their steps."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    pytree_data_fields = ("drift",)
+
+    def __init__(self, drift: Drift, features: tuple[int, ...] = ()) -> None:
+        self.drift = drift
+        super().__init__(features, (drift.size,), validate_args=False)
+
+    @property
+    def support(self) -> Baseline:
+        return Baseline(self.drift)
+
+    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        value = jnp.asarray(value)
+        scale, count = jnp.asarray(self.drift.scale, value.dtype), value.shape[-1] - 1
+        square: jax.Array = jnp.sum((value / scale) ** 2, axis=-1)
+        constant: jax.Array = count * (jnp.log(scale) + 0.5 * np.log(2 * np.pi)) + centred(self.drift.knots).log_volume
+        return -0.5 * square - constant
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        normal = jax.random.normal(key, (*sample_shape, *self.batch_shape, self.drift.size - 1))
+        found: jax.Array = FromSteps(self.drift)(normal / UNIT)
+        return found
+
+
 biject_to.register(Baseline, lambda region: FromSteps(region.drift))
 
 
@@ -312,6 +354,13 @@ class RandomWalk(Distribution):
         steps = jnp.asarray(self.drift.scale) * normal / jnp.abs(jax.random.normal(other, shape))[..., None]
         walk = jnp.pad(jnp.cumsum(steps, axis=-1), [(0, 0)] * len(shape) + [(1, 0)])
         return walk - (walk @ jnp.asarray(shares(self.drift.knots), walk.dtype))[..., None]
+
+
+def prior(drift: Drift, features: tuple[int, ...] = ()) -> Distribution | None:
+    """Of the coefficients; None where no data have said yet how large they are."""
+    if drift.scale is None:
+        return None
+    return Returning(drift, features) if drift.returns else RandomWalk(drift, features)
 
 
 def drift_to_try(emission: Any) -> str:

@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
-from longhmm.model.drift import Baseline, Drift, RandomWalk
+from longhmm.model.drift import Baseline, Drift, prior
 from longhmm.model.emissions import Before, Emission
 from longhmm.model.formula import Formula
 from longhmm.model.made_of import like_its_emission
@@ -100,7 +100,7 @@ class Drifting(Emission):
             name: Parameter(
                 name,
                 (*tail, each.size),
-                RandomWalk(each, tail) if each.scale is not None else None,
+                prior(each, tail),
                 None,
                 Baseline(each),
             )
