@@ -19,21 +19,23 @@ Noise = Annotated[str | None, modelling(help="Noise correlated about the level: 
 Response = Annotated[
     str | None, modelling(help="What is shown after a step: 0.3,0.8,1 or bessel:0.1, or 2 samples to find.")
 ]
-Drift = Annotated[int | None, modelling(min=1, help="Knots of a slow baseline, common to all states, such as 20.")]
+Drift = Annotated[
+    str | None, modelling(help="A slow baseline, of 20 intervals; 20,gain; 125,scale=0.2,returns for slow noise.")
+]
 Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
 Durations = Annotated[str | None, modelling(help="Dwell times: negative-binomial, gamma, free, phase-type; gamma:30.")]
 Noises = Annotated[list[str] | None, modelling("--noise", help="As of `fit`, or none; repeat it to compare several.")]
-Drifts = Annotated[list[int] | None, modelling("--drift", min=0, help="Knots, or 0; repeat it to compare several.")]
+Drifts = Annotated[list[str] | None, modelling("--drift", help="As of `fit`, or 0; repeat it to compare several.")]
 DwellTimes = Annotated[
     list[str] | None, modelling("--durations", help="As of `fit`, or geometric; repeat it to compare several.")
 ]
-WHITE, GEOMETRIC = "none", "geometric"
+WHITE, STILL, GEOMETRIC = "none", "0", "geometric"
 
 
 def alternatives(
     chains: Sequence[Chain],
     noise: list[str] | None,
-    drift: list[int] | None,
+    drift: list[str] | None,
     durations: list[str] | None,
     build: Callable[..., HMM],
     say: Callable[[str], None],
@@ -43,8 +45,8 @@ def alternatives(
     where others are left, and said."""
     found: dict[str, HMM] = {}
     refused = None
-    for chain, *own in itertools.product(chains, noise or [WHITE], drift or [0], durations or [GEOMETRIC]):
-        usual = own[0] == WHITE, own[1] == 0, own[2] == GEOMETRIC or chain.n_states == 1
+    for chain, *own in itertools.product(chains, noise or [WHITE], drift or [STILL], durations or [GEOMETRIC]):
+        usual = own[0] == WHITE, own[1] == STILL, own[2] == GEOMETRIC or chain.n_states == 1
         coloured, knots, lasting = (None if plain else each for plain, each in zip(usual, own, strict=True))
         name = ", ".join(filter(None, [chain.name, coloured, f"drift {knots}" if knots else None, lasting]))
         try:

@@ -13,6 +13,7 @@ over time is 0. There s is known, so that the density has no spike at 0 and many
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -124,6 +125,12 @@ class Drift(Tree):
             return found
         if isinstance(drift, int | np.integer) and not isinstance(drift, bool):
             return cls(int(drift))
+        if isinstance(drift, str):  # of the command line
+            found = re.fullmatch(r"([1-9]\d*)(?:,scale=(\d*\.?\d+))?(,returns)?(,gain)?", drift)
+            if found is None:
+                raise ModelError(f"drift must be such as 20, or 20,gain, or 125,scale=0.2,returns, got {drift!r}.")
+            knots, scale, returns, gain = found.groups()
+            return cls(int(knots), scale=scale and float(scale), returns=bool(returns), gain=bool(gain))
         if not isinstance(drift, Drift):
             raise ModelError(f"drift must be Drift(knots=...) or a number of knots, got {drift!r}.")
         return drift

@@ -241,8 +241,9 @@ def test_the_no_u_turn_sampler_finds_the_same_posterior() -> None:
 def test_the_command_line_takes_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     file, asked = str(tmp_path / "y.npy"), {}
     np.save(file, np.random.default_rng(0).normal(size=300))
-    refused = CliRunner().invoke(app, ["fit", file, "--states", "1", "--drift", "0"])
-    assert refused.exit_code == 2 and "--drift" in refused.output
+    for wrong in ("0", "five", "20,gain,gain", "20,scale=", "5,knots=6"):
+        refused = CliRunner().invoke(app, ["fit", file, "--states", "1", "--drift", wrong])
+        assert refused.exit_code == 1 and "drift must be such as 20" in " ".join(refused.output.split())
 
     def rank(models: dict[str, lh.HMM], *args: Any, **how: Any) -> pd.DataFrame:
         asked.update(models)
@@ -250,9 +251,12 @@ def test_the_command_line_takes_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("longhmm.posterior.compare.compare", rank)
     options = ["--states", "1,2", "--noise", "none", "--noise", "ma:3", "--drift", "0", "--drift", "5"]
+    options += ["--drift", "9,scale=0.2,returns", "--drift", "9,gain"]
     kept = str(tmp_path / "runs")
     assert CliRunner().invoke(app, ["compare", file, *options, "--out", kept]).exit_code == 0
-    assert list(asked)[2:4] == ["1 state, ma:3", "1 state, ma:3, drift 5"] and len(asked) == 8
+    assert list(asked)[4:6] == ["1 state, ma:3", "1 state, ma:3, drift 5"] and len(asked) == 16
     said = {name: repr(model.emission) for name, model in asked.items()}
     assert said["2 states"] == "Gaussian()" or said["2 states"].startswith("Gaussian(dim=1")
     assert said["2 states, ma:3, drift 5"] == "Gaussian(noise=MANoise(3, lags=6), drift=Drift(knots=5))"
+    assert said["2 states, drift 9,scale=0.2,returns"].endswith("drift=Drift(knots=9, scale=0.2, returns=True))")
+    assert said["2 states, drift 9,gain"].endswith("drift=Drift(knots=9, gain=True))")
