@@ -226,8 +226,8 @@ class Brightness(Emission):
 
     _density = None
 
-    def __new__(cls, emission: Emission, *, scale: float = SCALE, lengths: Any = None) -> Brightness:
-        return object.__new__(cls)  # whatever it is made of
+    def __new__(cls, *args: Any, **given: Any) -> Brightness:
+        return object.__new__(cls)  # whatever it is made of, and of nothing where it is copied for a worker
 
     def __init__(self, emission: Emission, *, scale: float = SCALE, lengths: Any = None) -> None:
         if not isinstance(emission, Emission) or isinstance(emission, Brightness):
