@@ -19,6 +19,8 @@ ADDED = {
     *("drift.py", "drifting.py"),
     # sequences of unlike brightness
     *("alignment.py", "brightness.py"),
+    # emissions around others
+    "around.py",
     # covariates by formulas, for emissions and for transitions, and columns by name
     *("along.py", "by_formula.py", "columns.py", "covariates.py", "formula.py", "leverage.py", "logit.py"),
     *("made_of.py", "regression.py", "smooth.py", "terms.py"),

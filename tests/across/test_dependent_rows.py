@@ -253,14 +253,20 @@ def test_pairs_of_states_have_scores_and_probabilities():
         model.emission.log_likelihoods({k: jnp.asarray(v) for k, v in params.items()}, Rows(y[:, None], None))
     )
     paths = np.array(np.meshgrid(*[[0, 1]] * 5, indexing="ij")).reshape(5, -1).T
-    weights = np.log(0.5) + sum(
+    steps = [
         np.log(params["transition"][paths[:, t], paths[:, t + 1]]) + logs[t, paths[:, t], paths[:, t + 1]]
         for t in range(4)
-    )
+    ]
+    weights = np.log(0.5) + sum(steps)
     posterior = certain(model, params)
     assert posterior.score(y, draws=1).log_density == pytest.approx(logsumexp(weights), rel=1e-6)
     share = np.exp(weights - logsumexp(weights))
     expected = [share @ (paths[:, t + 1] == 1) for t in range(4)]
     np.testing.assert_allclose(posterior.state_probabilities(y, draws=1)[:, 1], expected, atol=1e-5)
-    with pytest.raises(ModelError, match="after= must be left out"):
-        posterior.score(y, after=y)
+    begun = logsumexp(np.log(0.5) + sum(steps[:2])) - np.log(4)  # whatever the two steps that follow
+    after = posterior.score(y[2:], after=y[:2], draws=1).log_density
+    assert after == pytest.approx(logsumexp(weights) - begun, rel=1e-6)
+    ahead = posterior.predictive_log_prob([y, y[:2]], steps=1, draws=1)
+    assert (ahead.n_observations, ahead.mean) == (6, pytest.approx((logsumexp(weights) + begun) / 6, rel=1e-6))
+    with pytest.raises(ModelError, match=r"steps must be 1 where .* or on two states, got 2 for HMM"):
+        posterior.predictive_log_prob(y, steps=2, draws=1)

@@ -1,6 +1,7 @@
 """Many kinds of model go the whole way: from a table in a file, with sequences of unequal length and missing values,
 by the command line to a posterior, and from there to every answer, sampler and interface."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 import longhmm as lh
 from longhmm.cli import app
 from longhmm.errors import LongHMMError
+from longhmm.model.serialise import model_to_config
+from longhmm.posterior.diagnostics.model_fit import judge_fit
 
 pytestmark = pytest.mark.slow
 LENGTHS = [160, 1, 99]
@@ -21,6 +24,8 @@ ROWS = sum(LENGTHS)
 MOVES = np.array([[0.9, 0.1], [0.2, 0.8]])
 LEVELS = {"mean": [0.0, 4.0], "sd": [1.0, 0.7]}
 SCHEME = lh.Rates("1 <-> 2", dt=0.1)
+RATES = ["--scheme", "1 <-> 2", "--rate", "10"]
+DAY = "~ s(hour, bs='cc', k=5, period=24)"
 PAIR = lh.Channels(2, "C <-> O", dt=0.1)
 
 
@@ -51,9 +56,9 @@ def levels(emission: Any, *options: str, **more: Any) -> Kind:
     return Kind(emission, ["--emission", "gaussian", *options], lh.Gaussian(), LEVELS, **more)
 
 
-def only_python(emission: Any, transitions: Any = None, n_states: int = 2) -> Kind:
+def only_python(emission: Any, transitions: Any = None) -> Kind:
     """A model that the command line shows, but does not fit."""
-    return Kind(emission, None, lh.Gaussian(), LEVELS, transitions=transitions, n_states=n_states)
+    return Kind(emission, None, lh.Gaussian(), LEVELS, transitions=transitions)
 
 
 TRACK = {"step_concentration": [2.0, 6.0], "step_rate": [2.0, 1.0], "angle_loc": [0.0, 0.3]}
@@ -84,11 +89,35 @@ KINDS = {
     "autoregressive noise": levels(lh.Gaussian(noise=lh.ARNoise(1)), "--noise", "ar:1"),
     "drift": levels(lh.Gaussian(drift=lh.Drift(4)), "--drift", "4"),
     "gain": only_python(lh.Gaussian(drift=lh.Drift(4, gain=True))),
-    "rates": only_python(lh.Gaussian(), SCHEME),
-    "channels": only_python(lh.EquallySpaced(PAIR.levels), PAIR, 3),
+    "rates": levels(lh.Gaussian(), *RATES, transitions=SCHEME),
+    "channels": levels(
+        lh.EquallySpaced(PAIR.levels), "--scheme", "C <-> O", "--channels", "2", "--rate", "10",
+        transitions=PAIR, n_states=3,
+    ),
+    "cyclic curve": levels(lh.Gaussian(mean=DAY), "--prior", f"mean={DAY}", covariates=("hour",)),
+    "curve of transitions": levels(
+        lh.Gaussian(), "--transitions", "~ s(temp, k=5)", covariates=("temp",), transitions="~ s(temp, k=5)"
+    ),
+    "random intercepts": levels(
+        lh.Gaussian(mean="~ s(ID, bs='re')"), "--prior", "mean=~ s(ID, bs='re')", covariates=("ID",)
+    ),
+    "moving average": levels(lh.Gaussian(noise=lh.MANoise(2)), "--noise", "ma:2"),
+    "step response": levels(lh.Gaussian(response=lh.StepResponse([0.5, 1])), "--response", "0.5,1"),
+    "bessel filter": levels(lh.Gaussian(response=lh.StepResponse("bessel", cutoff=0.2)), "--response", "bessel:0.2"),
+    "unknown response": levels(lh.Gaussian(response=lh.StepResponse(1)), "--response", "1"),
+    "dwell times": levels(
+        lh.Gaussian(), "--durations", "negative-binomial:4", transitions=lh.Durations("negative-binomial", phases=4)
+    ),
+    "phases": levels(
+        lh.Gaussian(), "--durations", "phase-type:2", transitions=lh.Durations("phase-type", phases=2)
+    ),
+    "frames": only_python(lh.FrameAverage(), SCHEME),
+    "brightness": levels(lh.Brightness(lh.Gaussian()), "--brightness"),
+    "brightness and rates": levels(lh.Brightness(lh.Gaussian()), "--brightness", *RATES, transitions=SCHEME),
 }  # fmt: skip
 # Which are served, those with one matrix and without memory; others are refused in a sentence.
 GIBBS = {"product", "zero-inflated", "hurdle", "gamma by moments", "autoregression", "mean", "drift", "gain"}
+GIBBS |= {"brightness", "cyclic curve", "random intercepts"}
 
 
 def table_of(kind: Kind) -> pd.DataFrame:
@@ -151,6 +180,10 @@ def test_it_goes_the_whole_way(name: str, tmp_path: Path, client: Any, monkeypat
         posterior.report(data, run / "report.html", progress=False)
     assert "<html" in (run / "report.html").read_text(encoding="utf-8")[:500]
 
+    if kind.options is not None:
+        assert json.loads((run / "run.json").read_text(encoding="utf-8"))["model"] == json.loads(
+            json.dumps(model_to_config(model))
+        )
     assert repr(posterior.model.emission).partition("(")[0] == repr(model.emission).partition("(")[0]
     assert type(posterior.model.transitions) is type(model.transitions)
     ahead = {"covariates": table[covariates][-3:]} if covariates else {}
@@ -165,6 +198,10 @@ def test_it_goes_the_whole_way(name: str, tmp_path: Path, client: Any, monkeypat
     assert len(lh.simulate(posterior.model, params, ROWS, seed=1, **along)[1]) == ROWS
     verdict = posterior.diagnose(data, gradients=3, blocks=20)
     assert verdict.kind and verdict.details
+    judged: dict[str, Any] = {}  # by checks of the model, which the verdict has no use for while chains are short
+    judge_fit(posterior, posterior.model.opened(data), 20, judged)
+    assert np.isfinite(judged["sandwich"]) and ("residual_distance" in judged) == (name != "product")
+    assert ("held_out" in judged) == (name != "frames")
 
     # Rows in memory, on a cluster's workers, and read from the file as they are needed: the same answer.
     here = lh.log_likelihood(posterior.model, params, data)

@@ -92,6 +92,12 @@ def test_sequences_may_differ_in_brightness():
         build_model("gaussian", 2, data, held_out=0.2, **how)
 
 
+def test_fit_is_told_of_brightness(tmp_path):
+    np.save(tmp_path / "y.npy", np.arange(9.0))
+    words = ("fit", tmp_path / "y.npy", "--states", 2, "--out", tmp_path / "run", "--brightness", "--held-out", 0.2)
+    assert "--held-out must be 0 with --brightness" in sentence(*words)
+
+
 @pytest.mark.slow
 def test_the_number_of_channels_is_found(tmp_path):
     moves = lh.Channels(2, "C <-> O", dt=1e-3)

@@ -88,9 +88,8 @@ def fit(
     said.say(f"Emission: {guess.name} ({guess.reason})")
     chain = schemes.chain(states, scheme, channels, levels, transitions, rate and rate / decimate)
     more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, response=response)
-    model = options.build_model(
-        guess.name, chain.n_states, data, durations=durations, drift=drift, **more, **chain.given
-    )
+    more |= dict(durations=durations, drift=drift, brightness=brightness, **chain.given)
+    model = options.build_model(guess.name, chain.n_states, data, **more)
     request: dict[str, Any] = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
     wanted = dict(sampler=sampler, chains=chains, draws=draws, seed=seed, time_limit=time_limit)

@@ -15,6 +15,7 @@ from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError, check_whole
 from longhmm.inference.recursions import Steps, filtered
+from longhmm.inference.scaling import log_sum_exp, safe_log
 from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
@@ -35,28 +36,28 @@ class Predicted(NamedTuple):
     states: np.ndarray  # (n, K), P(x_t = k | y_0 .. y_{t-steps})
     valid: np.ndarray  # (n,), False where the sequence has no observation that far back
     collected: Any  # what the collector returned of these rows
-    before: np.ndarray  # (n, K), P(x_{t-steps} = k | y_0 .. y_{t-steps}), where the sequence reaches that far back
+    before: np.ndarray  # (n, K), P(x_{t-steps} = k | y_0 .. y_{t-steps}); `initial` where nothing lies so far back
 
 
 def predictions(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, steps: int = 1, collect: Collector | None = None
 ) -> Iterator[Predicted]:
     """Predict the state at every row from observations at least `steps` earlier, in one streamed pass, exactly; with
-    `steps=1` the first state of a sequence is predicted from `initial`."""
+    `steps=1` the first state of a sequence has, or (where emissions couple states) comes from, `initial`."""
     check_whole("steps", steps, 1)
     _, model, complete = unfold(model, model.validate(params))
     recent = np.zeros((steps, model.n_states))  # filtering distributions of the rows just before the block
     for own in stream(model, complete, sequences, collect, forward_only=True):
         rows = np.concatenate([recent, own.probabilities])
-        recent = rows[len(rows) - steps :].copy()
-        states = states_ahead(model, complete, sequences, rows[: own.stop - own.start], own.start, steps)
+        recent, before = rows[len(rows) - steps :].copy(), rows[: own.stop - own.start]
         position = np.arange(own.start, own.stop)
         first = sequences.offsets[np.searchsorted(sequences.offsets, position, side="right") - 1]
         valid = position - steps >= first
-        if steps == 1:
+        before[~valid] = complete["initial"]
+        states = states_ahead(model, complete, sequences, before, own.start, steps)
+        if steps == 1 and not model.emission.couples:
             states[~valid] = complete["initial"]
-            valid = np.ones_like(valid)
-        yield Predicted(own.start, own.stop, states, valid, own.collected, rows[: len(states)])
+        yield Predicted(own.start, own.stop, states, valid | (steps == 1), own.collected, before)
 
 
 def last_state(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
@@ -201,15 +202,13 @@ class Predicting(Draws):
         if before is not None:
             if sequences.n_sequences > 1:
                 raise DataError(f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}.")
-            if model.emission.couples:
-                raise ModelError(f"after= must be left out where observations depend on two states, as of {model!r}.")
-            sequences = sequences.following(last_rows(model, before))
+            sequences, first = sequences.following(last_rows(model, before)), sequences.rows(0, 1).covariates
         stretches, by_block = Stretches(unfold(model, next(self.iterate(1)))[1], sequences, blocks), []
         for natural in self.iterate(draws):
             _, inner, params = unfold(model, natural)
             if before is not None:
-                matrix = transitions_into(inner, params, sequences.rows(0, 1).covariates)[0]
-                params["initial"] = last_state(inner, params, before) @ matrix
+                last, matrix = last_state(inner, params, before), transitions_into(inner, params, first)[0]
+                params["initial"] = last if model.emission.couples else last @ matrix
             try:
                 by_block.append(stretches.log_likelihoods(params))
             except ImpossibleObservationError:
@@ -251,11 +250,9 @@ def predictive_log_prob(
     several = [params] if isinstance(params, Mapping) else list(params)
     if not several:
         raise ModelError("params must hold at least one set of parameters, got none.")
-    if model.emission.couples or (model.lags and steps > 1):
-        raise ModelError(
-            f"steps must be 1 where observations depend on those before them, and on one state each, got {steps!r} "
-            f"for {model!r}."
-        )
+    if (model.emission.couples or model.lags) and steps > 1:
+        said = f"got {steps!r} for {model!r}"
+        raise ModelError(f"steps must be 1 where observations depend on those before them, or on two states, {said}.")
     sequences = model.opened(data)
     edges = np.linspace(0, sequences.length, min(BLOCKS, sequences.length) + 1).astype(np.int64)
     totals, counts = np.zeros((2, len(edges) - 1))
@@ -265,7 +262,8 @@ def predictive_log_prob(
         used = first.valid & first.collected[1]
         block = np.searchsorted(edges, np.arange(first.start, first.stop)[used], side="right") - 1
         with np.errstate(divide="ignore"):
-            joint = [(np.log(part.states) + part.collected[0])[used].T for part in parts]
+            chances = [part.before if model.emission.couples else part.states for part in parts]
+            joint = [(np.log(own) + part.collected[0])[used].T for own, part in zip(chances, parts, strict=True)]
         # The mean over parameters and states, times the number of states: their sum.
         density = log_mean_exp(np.concatenate(joint)) + np.log(len(joint[0]))
         totals += np.bincount(block, density, minlength=len(totals))
@@ -280,4 +278,7 @@ def predictive_log_prob(
 
 
 def _densities(model: HMM, params: Mapping[str, Any], rows: Rows, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return model.log_likelihoods(params, rows), jnp.any(jnp.asarray(rows.observed), axis=1)
+    """`(n, K)`, given the state of a row, or (where emissions couple states) of the row before."""
+    _, matrices, logs = model.potentials(params, rows)
+    densities = log_sum_exp(safe_log(matrices) + logs, axis=-1) if model.emission.couples else logs
+    return densities, jnp.any(jnp.asarray(rows.observed), axis=1)

@@ -1,6 +1,7 @@
 """Sequences of unlike brightness: sums over all paths, differences, known densities, storage, and what is found."""
 
 import itertools
+import pickle
 from typing import Any
 
 import jax
@@ -106,6 +107,11 @@ def test_storage_keeps_the_sequences() -> None:
     for model in (lh.HMM(2, lh.Brightness(lh.Gaussian(), scale=0.3)), MODEL.resolve(traces())):
         again = model_from_config(model_to_config(model))
         assert model_to_config(again) == model_to_config(model)
+    assert lh.log_likelihood(again, PARAMS, traces()) == lh.log_likelihood(MODEL, PARAMS, traces())
+
+
+def test_it_travels_to_workers() -> None:
+    again = pickle.loads(pickle.dumps(MODEL.resolve(traces())))
     assert lh.log_likelihood(again, PARAMS, traces()) == lh.log_likelihood(MODEL, PARAMS, traces())
 
 

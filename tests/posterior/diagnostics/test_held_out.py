@@ -65,9 +65,10 @@ def test_one_step_goes_where_a_refit_without_the_block_goes():
     np.testing.assert_allclose(moved, refit, atol=0.1 * np.abs(refit).max())
 
 
-def test_scores_of_rows_add_up_to_the_likelihood_and_simulated_ones_to_its_expectation():
-    y = drawn(20_000)
-    model, part = lh.HMM(2, lh.Gaussian()).meet(y)
+@pytest.mark.parametrize("emission", [lh.Gaussian(), lh.Gaussian(response=lh.StepResponse([0.5, 1]))])
+def test_scores_of_rows_add_up_to_the_likelihood_and_simulated_ones_to_its_expectation(emission):
+    y = drawn(20_000, model=lh.HMM(2, emission))
+    model, part = lh.HMM(2, emission).meet(y)
     model = model.resolve(part)
     pair = row_scores(model, TRUTH, part, part.rows(0, part.length), np.arange(part.length), part.length)
     assert pair[0].sum() == pytest.approx(totals(model, model.validate(TRUTH), part).log_likelihood, abs=1e-6)

@@ -29,12 +29,11 @@ from longhmm.errors import DataError, ModelError
 from longhmm.model.alignment import LOOKED_AT, aligned, explained
 from longhmm.model.drift import reflected
 from longhmm.model.emissions import Before, Emission
+from longhmm.model.emissions.around import Around
 from longhmm.model.formula import Formula
 from longhmm.model.made_of import Settle, like_its_emission
-from longhmm.model.memory import Memory
 from longhmm.model.parameters import Parameter, Params, Pending, Tree
 from longhmm.model.registry import EMISSIONS
-from longhmm.model.summary import DataSummary
 from longhmm.model.terms import Terms
 
 if TYPE_CHECKING:
@@ -206,7 +205,7 @@ def spreads(logs: np.ndarray, scale: float, seed: int = 0) -> np.ndarray:
 
 @EMISSIONS.register("brightness", offered=False)
 @like_its_emission("sees_transitions", "streams", "means", "cdf", "values")
-class Brightness(Emission):
+class Brightness(Around):
     """In sequence s, `y_t / g_s` follows an emission, with the factor `g_s = exp(log_brightness[s])`.
 
     Levels and noise are multiplied alike. Factors are about 1 (their geometric mean), and how much they differ is
@@ -224,10 +223,10 @@ class Brightness(Emission):
     ['mean', 'sd', 'log_brightness']
     """
 
-    _density = None
+    changes = "factors"
 
-    def __new__(cls, emission: Emission, *, scale: float = SCALE, lengths: Any = None) -> Brightness:
-        return object.__new__(cls)  # whatever it is made of
+    def __new__(cls, *args: Any, **given: Any) -> Brightness:
+        return object.__new__(cls)  # whatever it is made of, and of nothing where it is copied for a worker
 
     def __init__(self, emission: Emission, *, scale: float = SCALE, lengths: Any = None) -> None:
         if not isinstance(emission, Emission) or isinstance(emission, Brightness):
@@ -252,11 +251,6 @@ class Brightness(Emission):
 
     def __repr__(self) -> str:
         return f"Brightness({self.emission!r})"
-
-    def _with(self, emission: Emission, factors: Factors) -> Brightness:
-        found: Brightness = object.__new__(Brightness)
-        found.emission, found.factors = emission, factors
-        return found
 
     @cached_property
     def specifications(self) -> dict[str, Any]:  # type: ignore[override]
@@ -297,30 +291,6 @@ class Brightness(Emission):
     def on_columns(self) -> Brightness:
         return self._with(self.emission, self.factors.on_columns())
 
-    def resolve(self, summary: DataSummary) -> Emission:
-        return self._with(self.emission.resolve(summary), self.factors)
-
-    def beside(self, transitions: Any) -> Brightness:
-        return self._with(self.emission.beside(transitions), self.factors)
-
-    def memory(self, n_states: int) -> Memory | None:
-        return self.emission.memory(n_states)
-
-    def unfolded(self, n_states: int) -> Brightness:
-        inner: Any = self.emission
-        return self._with(inner.unfolded(n_states), self.factors)
-
-    @property
-    def untied(self) -> Emission:
-        inner = self.emission.untied
-        return self if inner is self.emission else self._with(inner, self.factors)
-
-    def states_differ(self, n_states: int) -> bool:
-        return self.emission.states_differ(n_states)
-
-    def state_levels(self, n_states: int) -> np.ndarray:
-        return self.emission.state_levels(n_states)
-
     def _typical(self, params: Params, rows: Rows) -> Rows:
         """Rows as they would be in a sequence of typical brightness."""
         if rows.covariates is None:
@@ -343,13 +313,6 @@ class Brightness(Emission):
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
         return self.emission.cdf_of_rows(params, self._typical(params, rows))
-
-    def log_prior(self, params: Params) -> jax.Array:
-        inner = self.untied  # whose parameters are stacked over levels
-        return super().log_prior(params) if inner is self else inner.log_prior(params)
-
-    def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
-        return self.emission.sample(key, params, states)
 
     def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
         factor = jnp.exp(self.factors.at(params[NAME], before.covariates))

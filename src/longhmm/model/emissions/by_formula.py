@@ -15,12 +15,12 @@ from numpyro.distributions import Distribution, biject_to
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Before, Emission
+from longhmm.model.emissions.around import Around
 from longhmm.model.formula import Formula
 from longhmm.model.made_of import like_its_emission
 from longhmm.model.parameters import Named, Parameter, Params, Pending
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.regression import SUFFIX, Coefficients, Regression, as_regression, has_link
-from longhmm.model.summary import DataSummary
 from longhmm.model.terms import has_variance
 
 Values = dict[str, Any]
@@ -28,7 +28,7 @@ Values = dict[str, Any]
 
 @EMISSIONS.register("by-formula", offered=False)
 @like_its_emission("shared", "streams")
-class ByFormula(Emission):
+class ByFormula(Around):
     """An emission of which some parameters follow covariates; `Gamma(mean="~ cos(hour)")` makes one, too.
 
     In place of a parameter such as `rate` there is `rate_coefficients`, `(K, 1 + C)` or `(K, D, 1 + C)`, the intercept
@@ -46,7 +46,7 @@ class ByFormula(Emission):
     ['df', 'loc_coefficients', 'scale']
     """
 
-    _density = None
+    changes = "regressions"
 
     def __init__(self, emission: Emission, regressions: Any) -> None:
         self.emission = emission
@@ -125,30 +125,11 @@ class ByFormula(Emission):
     def met(self, learned: Mapping[str, Formula], columns: tuple[str, ...], seen: np.ndarray) -> ByFormula:
         """The same once its formulas have learned from data."""
         found = {name: each.met(learned[each.text], columns, seen) for name, each in self.regressions.items()}
-        return self._with(self.emission, found)
+        return self._with(self.emission, Named(found))
 
     def on_columns(self) -> ByFormula:
         """The same, to be given columns instead of what these are made of."""
-        return self._with(self.emission, {name: each.on_columns() for name, each in self.regressions.items()})
-
-    def _with(self, emission: Emission, regressions: Mapping[str, Regression]) -> ByFormula:
-        found: ByFormula = object.__new__(ByFormula)
-        found.emission, found.regressions = emission, Named(regressions)
-        return found
-
-    def resolve(self, summary: DataSummary) -> Emission:
-        return self if self.emission.is_resolved else self._with(self.emission.resolve(summary), self.regressions)
-
-    @property
-    def untied(self) -> Emission:
-        inner = self.emission.untied
-        return self if inner is self.emission else self._with(inner, self.regressions)
-
-    def states_differ(self, n_states: int) -> bool:
-        return self.emission.states_differ(n_states)
-
-    def state_levels(self, n_states: int) -> np.ndarray:
-        return self.emission.state_levels(n_states)
+        return self._with(self.emission, Named({name: each.on_columns() for name, each in self.regressions.items()}))
 
     def axes(self, name: str, n_states: int) -> tuple[str, ...]:
         own = name.removesuffix(SUFFIX)
@@ -217,10 +198,6 @@ class ByFormula(Emission):
 
     def means(self, params: Params) -> jax.Array:
         return self.emission.means(self.values(params))
-
-    def log_prior(self, params: Params) -> jax.Array:
-        inner = self.untied  # whose parameters are stacked over levels
-        return super().log_prior(params) if inner is self else inner.log_prior(params)
 
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
         return self.emission.sample(key, self.values(params), states)

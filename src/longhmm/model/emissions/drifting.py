@@ -15,9 +15,9 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.drift import Baseline, Drift, prior
 from longhmm.model.emissions import Before, Emission
+from longhmm.model.emissions.around import Around
 from longhmm.model.formula import Formula
 from longhmm.model.made_of import like_its_emission
-from longhmm.model.memory import Memory
 from longhmm.model.parameters import Parameter, Params, Pending
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -27,7 +27,7 @@ NAME, GAIN = "drift", "gain"
 
 @EMISSIONS.register("drifting", offered=False)
 @like_its_emission("sees_transitions", "streams", "means", "cdf", "values")
-class Drifting(Emission):
+class Drifting(Around):
     """`y_t - b(t)` follows an emission, with a baseline b of a few coefficients `drift (size,)`, or `(D, size)`; made
     by `Gaussian(drift=Drift(...))`, too. With a gain g, common to all features, `a + (y_t - b(t) - a) / g(t)` does,
     with a the value that it leaves where it is, amid the data; `gain (size,)` are coefficients of its logarithm. About
@@ -45,12 +45,10 @@ class Drifting(Emission):
     ['df', 'loc', 'scale', 'drift']
     """
 
-    _density = None
+    changes = "drift"
 
-    def __new__(cls, emission: Emission | None = None, drift: Any = None) -> Drifting:
-        return object.__new__(
-            cls
-        )  # whatever it is made of; a copy, as workers of a cluster get one, is made of nothing
+    def __new__(cls, *args: Any, **given: Any) -> Drifting:
+        return object.__new__(cls)  # whatever it is made of, and of nothing where it is copied for a worker
 
     def __init__(self, emission: Emission, drift: Any) -> None:
         self.emission, self.drift = emission, Drift.given(drift)
@@ -79,11 +77,6 @@ class Drifting(Emission):
     def __repr__(self) -> str:
         inner = repr(self.emission)
         return f"{inner[:-1]}{', ' if not inner.endswith('()') else ''}drift={self.drift!r})"
-
-    def _with(self, emission: Emission, drift: Drift) -> Drifting:
-        found: Drifting = object.__new__(Drifting)
-        found.emission, found.drift = emission, drift
-        return found
 
     @cached_property
     def specifications(self) -> dict[str, Any]:  # type: ignore[override]
@@ -147,28 +140,6 @@ class Drifting(Emission):
     def resolve(self, summary: DataSummary) -> Emission:
         return self._with(self.emission.resolve(summary), self.drift.resolve(summary))
 
-    def beside(self, transitions: Any) -> Drifting:
-        return self._with(self.emission.beside(transitions), self.drift)
-
-    def memory(self, n_states: int) -> Memory | None:
-        return self.emission.memory(n_states)
-
-    def unfolded(self, n_states: int) -> Drifting:
-        """On the emission of states that remember."""
-        inner: Any = self.emission
-        return self._with(inner.unfolded(n_states), self.drift)
-
-    @property
-    def untied(self) -> Emission:
-        inner = self.emission.untied
-        return self if inner is self.emission else self._with(inner, self.drift)
-
-    def states_differ(self, n_states: int) -> bool:
-        return self.emission.states_differ(n_states)
-
-    def state_levels(self, n_states: int) -> np.ndarray:
-        return self.emission.state_levels(n_states)
-
     def baseline(self, params: Params, covariates: Any) -> jax.Array:
         """`(*rows, D)`, of rows with covariates `(*rows, C)`."""
         found: jax.Array = self.drift.at(jnp.asarray(params[NAME]), covariates)
@@ -210,13 +181,6 @@ class Drifting(Emission):
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
         return self.emission.cdf_of_rows(params, self._without(params, rows))
-
-    def log_prior(self, params: Params) -> jax.Array:
-        inner = self.untied  # whose parameters are stacked over levels
-        return super().log_prior(params) if inner is self else inner.log_prior(params)
-
-    def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
-        return self.emission.sample(key, params, states)
 
     def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
         away, gain = self.baseline(params, before.covariates), self.gain(params, before.covariates)

@@ -132,7 +132,8 @@ def row_scores(
 def _row_scores(
     model: HMM, params: Any, rows: Rows, states: jax.Array, chances: jax.Array, key: jax.Array
 ) -> jax.Array:
-    drawn = model.emission.sample_after(key, params, states, Before(states, rows.lags, rows.covariates))
+    lags = jnp.zeros((len(states), 0, model.dim)) if rows.lags is None else rows.lags
+    drawn = model.emission.sample_after(key, params, states, Before(states, lags, rows.covariates))
     drawn = drawn.reshape(rows.values.shape).astype(rows.values.dtype)
     both = (model.log_likelihoods(params, rows._replace(values=values)) for values in (rows.values, drawn))
     return jnp.stack([jax.scipy.special.logsumexp(each, axis=1, b=chances) for each in both])

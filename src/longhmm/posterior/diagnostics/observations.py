@@ -13,6 +13,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError, check_whole
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.emissions import Emission
+from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
 from longhmm.model.noise import noise_to_try
@@ -88,8 +89,7 @@ def _row_by_row(
 ) -> Found:
     rng, lowest = np.random.default_rng(seed), np.full(part.dim, np.inf)
     values, given = np.full((2, part.length, part.dim), np.nan)
-    coupled, follows = model.emission.couples, np.ones(part.length, bool)
-    follows[part.offsets[:-1]] = False
+    coupled, follows = model.emission.couples, ~np.isin(np.arange(part.length), part.offsets[:-1])
     for predicted in predictions(model, params, part):
         own, rows = slice(predicted.start, predicted.stop), part.rows(predicted.start, predicted.stop, model.lags)
         observed = rows.observed
@@ -101,8 +101,8 @@ def _row_by_row(
         spread = rng.uniform(size=observed.shape) if len(cdfs) > 1 else None
         chances = predicted.states
         if coupled:  # of pairs of states; `initial` is that of the state before the first row
-            before = np.where(follows[own, None], predicted.before, params["initial"])
-            chances = (before[..., None] * params["transition"]).reshape(len(before), -1)
+            matrices = transitions_into(model, params, rows.covariates)
+            chances = (predicted.before[..., None] * matrices).reshape(len(observed), -1)
         values[own] = np.where(observed, normal([weighted(chances, each) for each in cdfs], spread), np.nan)
         if states is not None:
             found = normal([each[np.arange(len(observed)), states[own]] for each in cdfs], spread)
