@@ -120,7 +120,7 @@ def side_by_side(name):
 
 
 FEW_RUNS = [
-    pytest.param(name, options, id=f"{name}-{number}")
+    pytest.param(name, options, id=f"{name}-{number}", marks=[pytest.mark.slow] if number else [])
     for name in OPTIONS
     if name not in TUNED
     for number, options in enumerate(side_by_side(name))

@@ -11,7 +11,8 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     cut(monkeypatch)
 
 
-@pytest.fixture(params=["cpp", "reference"])
+# The reference takes several times as long; where there is no kernel it is all there is.
+@pytest.fixture(params=["cpp", pytest.param("reference", marks=[pytest.mark.slow] if native.available() else [])])
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Streams by the C++ kernel and by JAX."""
     if request.param == "cpp" and not native.available():

@@ -26,7 +26,8 @@ from longhmm.data.sequences import open_data
 from longhmm.target.target import exact as exact_pass
 from longhmm.testing import enumerate_paths
 
-BACKENDS = ("cpp", "reference")
+# The reference takes ten times as long; where there is no kernel it is all there is.
+BACKENDS = ("cpp", pytest.param("reference", marks=[pytest.mark.slow] if native.available() else []))
 COPIES = 48  # of a sequence, so that one draw of paths is many
 
 

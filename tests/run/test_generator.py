@@ -20,7 +20,8 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWS)
+# A gamma's operations, compiled one by one, take longer than everything else.
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow][: each == "gamma"]) for each in DRAWS])
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**40 + 5])
 def test_draws_are_those_of_jax(name, x64, seed):

@@ -72,7 +72,7 @@ def test_weighted_sums_estimate_those_of_all_data(problem):
     assert abs(mixed_up.mean() - exact) > 40 * error
 
 
-@pytest.mark.parametrize("fused", [True, False], ids=["kernel", "reference"])
+@pytest.mark.parametrize("fused", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["kernel", "reference"])
 def test_gradients_keep_their_mean_and_rare_ones_lose_their_noise(problem, fused, monkeypatch):
     """Control variates about the truth, asked at a point two percent away."""
     if not fused:

@@ -196,7 +196,7 @@ def by_row_data(n):
     return beside, rng.normal(0.5, 0.7, n)
 
 
-@pytest.mark.parametrize("n_volts", [None, 2])
+@pytest.mark.parametrize("n_volts", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_rates_and_steps_may_differ_by_row(n_volts):
     """Against all paths through the sub-steps of rows, and differences of their sum; in storage, too; where rows differ
     and where few do, in which case they are known."""
