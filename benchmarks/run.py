@@ -100,7 +100,7 @@ def against_peers(length: int, peer_length: int) -> dict[str, float]:
             sys.exit(f"{name} disagrees: log likelihood {answer}, expected {expected[name]}.")
     for work in (*ours.values(), reference):
         work()  # compiles
-    seconds = taking_turns({**ours, "longhmm gradient, JAX reference": reference, **contenders})
+    seconds = taking_turns({**ours, "longhmm gradient, JAX reference": reference, **contenders}, rounds=8)
     return {name: cost / (length if name in ours else len(short)) * 1e9 for name, cost in seconds.items()}
 
 

@@ -35,15 +35,15 @@ def _map_npy(path: Path) -> np.ndarray:
             version = np.lib.format.read_magic(file)
             # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
             reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = reader(file)
-            held = path.stat().st_size - file.tell()
+            shape, transposed, dtype = reader(file)
+            held = path.stat().st_size - (begin := file.tell())
         if dtype.hasobject:
             raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
         row = dtype.itemsize * math.prod(shape[1:])
         if shape and held < shape[0] * row:
             early = f"after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes)"
             raise DataError(f"{path} ends early, {early}; copy or write the file again")
-        return np.lib.format.open_memmap(path, mode="r")
+        return np.memmap(path, dtype, "r", begin, shape, "F" if transposed else "C")
 
 
 @opener(".npz", datasets=True)
