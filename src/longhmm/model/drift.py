@@ -126,10 +126,10 @@ class Drift(Tree):
         if isinstance(drift, int | np.integer) and not isinstance(drift, bool):
             return cls(int(drift))
         if isinstance(drift, str):  # of the command line
-            found = re.fullmatch(r"([1-9]\d*)(?:,scale=(\d*\.?\d+))?(,returns)?(,gain)?", drift)
-            if found is None:
+            said = re.fullmatch(r"([1-9]\d*)(?:,scale=(\d*\.?\d+))?(,returns)?(,gain)?", drift)
+            if said is None:
                 raise ModelError(f"drift must be such as 20, or 20,gain, or 125,scale=0.2,returns, got {drift!r}.")
-            knots, scale, returns, gain = found.groups()
+            knots, scale, returns, gain = said.groups()
             return cls(int(knots), scale=scale and float(scale), returns=bool(returns), gain=bool(gain))
         if not isinstance(drift, Drift):
             raise ModelError(f"drift must be Drift(knots=...) or a number of knots, got {drift!r}.")
