@@ -130,7 +130,7 @@ class Drift(Tree):
             if said is None:
                 raise ModelError(f"drift must be such as 20, or 20,gain, or 125,scale=0.2,returns, got {drift!r}.")
             knots, scale, returns, gain = said.groups()
-            return cls(int(knots), scale=scale and float(scale), returns=bool(returns), gain=bool(gain))
+            return cls(int(knots), scale=float(scale) if scale else None, returns=bool(returns), gain=bool(gain))
         if not isinstance(drift, Drift):
             raise ModelError(f"drift must be Drift(knots=...) or a number of knots, got {drift!r}.")
         return drift
