@@ -23,16 +23,16 @@ def ordinary(*numbers):
 
 
 def test_every_combination_has_a_name():
-    found = alternatives(ordinary(1, 2), ["none", "ar:2"], [0, 9], None, build, SAID.append)
+    found = alternatives(ordinary(1, 2), ["none", "ar:2"], ["0", "9"], None, build, SAID.append)
     assert found == {
         "1 state": (1, None, None, None),
-        "1 state, drift 9": (1, None, 9, None),
+        "1 state, drift 9": (1, None, "9", None),
         "1 state, ar:2": (1, "ar:2", None, None),
-        "1 state, ar:2, drift 9": (1, "ar:2", 9, None),
+        "1 state, ar:2, drift 9": (1, "ar:2", "9", None),
         "2 states": (2, None, None, None),
-        "2 states, drift 9": (2, None, 9, None),
+        "2 states, drift 9": (2, None, "9", None),
         "2 states, ar:2": (2, "ar:2", None, None),
-        "2 states, ar:2, drift 9": (2, "ar:2", 9, None),
+        "2 states, ar:2, drift 9": (2, "ar:2", "9", None),
     }
 
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_is_left_out_and_said():
     """Noise, drift and dwell times in one comparison: states remember levels or how long they last, not both."""
     data = open_data(np.random.default_rng(0).normal(size=500))
     models, said = partial(build_model, "gaussian", data=data, priors=[], stay=None), []
-    found = alternatives(ordinary(2), ["none", "ar:1"], [0, 3], ["geometric", "gamma:4"], models, said.append)
+    found = alternatives(ordinary(2), ["none", "ar:1"], ["0", "3"], ["geometric", "gamma:4"], models, said.append)
     drifts = ["2 states", "2 states, drift 3", "2 states, ar:1", "2 states, ar:1, drift 3"]
     assert set(found) == {*drifts, "2 states, gamma:4", "2 states, drift 3, gamma:4"}
     assert [each.partition(", since ")[0] for each in said] == [

@@ -167,6 +167,7 @@ def test_a_scheme_of_another_size_is_refused():
         lh.sample(MODEL, np.zeros(100), sampler=lh.samplers.Gibbs())
 
 
+@pytest.mark.slow
 def test_rates_are_found_and_told(tmp_path):
     _, values = lh.simulate(MODEL, {"rates": RATES, **EMISSION}, 20_000, seed=1)
     posterior = lh.sample(MODEL, values, draws=300, seed=1, progress=False)
