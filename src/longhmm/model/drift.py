@@ -302,9 +302,8 @@ class FromSteps(Transform):
         return (self.drift,), (("drift",), {})
 
 
-class Returning(Distribution):
-    """Coefficients that are independent and normal but for their mean over time, which is 0; the density is again that
-    of their steps."""
+class OfSteps(Distribution):
+    """Coefficients of a baseline, with the density of their steps, which say everything where the mean is 0."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
     pytree_data_fields = ("drift",)
@@ -316,6 +315,10 @@ class Returning(Distribution):
     @property
     def support(self) -> Baseline:
         return Baseline(self.drift)
+
+
+class Returning(OfSteps):
+    """Coefficients that are independent and normal but for their mean over time, which is 0."""
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         value = jnp.asarray(value)
@@ -333,19 +336,8 @@ class Returning(Distribution):
 biject_to.register(Baseline, lambda region: FromSteps(region.drift))
 
 
-class RandomWalk(Distribution):
-    """Coefficients of a baseline; the density is that of their steps, which say everything where the mean is 0."""
-
-    arg_constraints: ClassVar[dict[str, Any]] = {}
-    pytree_data_fields = ("drift",)
-
-    def __init__(self, drift: Drift, features: tuple[int, ...] = ()) -> None:
-        self.drift = drift
-        super().__init__(features, (drift.size,), validate_args=False)
-
-    @property
-    def support(self) -> Baseline:
-        return Baseline(self.drift)
+class RandomWalk(OfSteps):
+    """Steps with a common variance, which is integrated out."""
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
         steps = jnp.diff(jnp.asarray(value), axis=-1)
