@@ -42,7 +42,7 @@ class Own(NamedTuple):
 
 # Makes something small of the rows of a block, before anything leaves the place where they are.
 Reducer = Callable[[Own], Any]
-FEW, SHARED = 64, 512  # chunks from which on a single block shares programs, and their room: that of a copied block
+FEW, SHARED = 32, 256  # chunks from which on a single block shares programs, and their room: that of a copied block
 # A program of its own: of covariance matrices it takes long to compile, and several others need it.
 _natural = quick(lambda size, emission, params: lowering_with(emission, size).natural(params), static_argnums=0)
 

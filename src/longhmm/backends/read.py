@@ -17,7 +17,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.lowering import Lowering
 
-CHUNK, LEAST_CHUNK = 512, 64  # rows of a chunk: its messages stay in the second cache
+CHUNK, LEAST_CHUNK = 1024, 64  # rows of a chunk: its messages nearly stay in the second cache, and overlaps are few
 COPIED_ROWS = 1 << 18  # rows of a block that is copied
 SHARE = 1 << 14  # rows that are looked at, or turned into numbers, at a time
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
