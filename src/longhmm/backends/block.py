@@ -101,7 +101,7 @@ class Blocks:
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.model, self.sequences = model, sequences
         self.reader = Reader(model, sequences, table=True)
-        chunk = how.chunk or chunk_length(sequences)
+        chunk = how.chunk or chunk_length(sequences, self.reader.makes_matrices)
         rows = self.reader.block_rows(copied=how.probabilities or how.collect is not None)
         self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
         self.partition = Partition(sequences.offsets, chunk)
@@ -113,8 +113,7 @@ class Blocks:
         self.fused = self.backend.in_place and self.reader.lowering is not None
         with jax.enable_x64(True):
             self.params = {name: np.asarray(value) for name, value in how.params.items()}
-            own = self.reader.lowering
-            self.natural = None if own is None else _natural(own.pack, model.emission, self.params)
+            self.natural = (own := self.reader.lowering) and _natural(own.pack, model.emission, self.params)
 
     def each(self, asked: Iterable[Asked]) -> Iterator[Any]:
         """What `run` gives of some blocks, in order, wherever the executor of the data runs them."""

@@ -104,7 +104,7 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     inner = unfolded(model)
     reader = Reader(inner, sequences)
     backend = choose(reader.kind, inner.n_states, model.transitions.varies)
-    chunk = chunk_length(sequences)
+    chunk = chunk_length(sequences, reader.makes_matrices)
     partition = Partition(sequences.offsets, chunk)
     fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
     per_block = int(np.clip(BLOCK_ENTRIES // (inner.n_states * chunk), 1, partition.n_blocks))

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #define DECLARE(name)                                                                                      \
@@ -68,16 +69,15 @@ struct Flushed {
 #endif
 };
 
-// Sends a new thread to another processor. Who waits for the result is often still awake there, so that the system lets
-// threads begin where they were made, and leaves them for milliseconds behind the one that made them.
+// Sends a new thread to another processor. Where whoever waits for the result is still awake there, the system would
+// leave it for milliseconds behind the one that made it.
 void elsewhere([[maybe_unused]] std::thread& thread) {
 #ifdef __linux__
-  cpu_set_t all, others;
-  if (pthread_getaffinity_np(thread.native_handle(), sizeof all, &all)) return;
-  others = all;
+  cpu_set_t all{};
+  pthread_getaffinity_np(thread.native_handle(), sizeof all, &all);
+  cpu_set_t others = all;
   CPU_CLR(sched_getcpu(), &others);
-  if (CPU_COUNT(&others) && !pthread_setaffinity_np(thread.native_handle(), sizeof others, &others))
-    pthread_setaffinity_np(thread.native_handle(), sizeof all, &all);
+  for (const cpu_set_t& each : {others, all}) pthread_setaffinity_np(thread.native_handle(), sizeof each, &each);
 #endif
 }
 
@@ -110,32 +110,25 @@ void statistics(Call& call, int wide) {
   const int64_t points = int64_t(call.chains) * call.points;
   const int64_t groups = (call.windows + lanes - 1) / lanes, batches = (groups + BATCH - 1) / BATCH;
   const int64_t outputs = call.per_window ? points * call.windows : points;
-  std::fill_n(call.log_likelihood, outputs, 0.0);
-  std::fill_n(call.first, outputs * n, 0.0);
-  std::fill_n(call.transitions, outputs * n * n, 0.0);
-  std::fill_n(call.statistics, outputs * n * n_sums, 0.0);
-  const int64_t n_moved = call.moves.sums_size;
-  if (n_moved) std::fill_n(call.moved, outputs * n_moved, 0.0);
-
-  const int64_t size = 1 + n + n * n + n * n_sums + n_moved;
+  const int64_t n_moved = call.moves.sums_size, size = 1 + n + n * n + n * n_sums + n_moved;
+  const std::pair<double*, int64_t> parts[] = {{call.log_likelihood, 1}, {call.first, n}, {call.transitions, n * n},
+                                               {call.statistics, n * n_sums}, {call.moved, n_moved}};
+  for (const auto& [to, length] : parts) std::fill_n(to, outputs * length, 0.0);
   const bool direct = call.per_window || batches == 1;
   std::vector<double> partial(direct ? 0 : points * batches * size, 0.0);
   std::vector<Sums> done(points * batches);
   auto work = [&](int64_t task) {
-    const int64_t point = task / batches, batch = task % batches;
+    const int64_t point = task / batches, batch = task % batches, own = call.per_window ? 0 : point;
     Sums& out = done[task];
-    if (call.per_window) {
-      out = {call.log_likelihood, call.first, call.transitions, call.statistics, call.moved, -1, 0};
-    } else if (direct) {
-      out = {call.log_likelihood + point, call.first + point * n, call.transitions + point * n * n,
-             call.statistics + point * n * n_sums, call.moved + point * n_moved, -1, 0};
+    if (direct) {
+      out = {call.log_likelihood + own, call.first + own * n, call.transitions + own * n * n,
+             call.statistics + own * n * n_sums, call.moved + own * n_moved, -1, 0};
     } else {
       double* at = partial.data() + task * size;
       out = {at, at + 1, at + 1 + n, at + 1 + n + n * n, at + size - n_moved, -1, 0};
     }
     path().run(call, wide, point, batch * BATCH, std::min(groups, (batch + 1) * BATCH), out);
   };
-
   const int64_t tasks = points * batches;
   const int64_t rows = points * call.windows * (call.max_left + call.max_core + call.max_right);
   in_threads(std::min<int64_t>(call.threads, rows / ROWS_PER_THREAD), tasks, work);
@@ -148,12 +141,9 @@ void statistics(Call& call, int wide) {
     if (from.impossible >= 0 && (call.impossible < 0 || from.impossible < call.impossible))
       call.impossible = from.impossible;
     if (direct) continue;
-    const int64_t point = task / batches;
-    call.log_likelihood[point] += from.log_likelihood[0];
-    for (int64_t i = 0; i < n; ++i) call.first[point * n + i] += from.first[i];
-    for (int64_t i = 0; i < n * n; ++i) call.transitions[point * n * n + i] += from.transitions[i];
-    for (int64_t i = 0; i < n * n_sums; ++i) call.statistics[point * n * n_sums + i] += from.statistics[i];
-    for (int64_t i = 0; i < n_moved; ++i) call.moved[point * n_moved + i] += from.moved[i];
+    const double* sum = from.log_likelihood;  // and all others behind it
+    for (const auto& [to, length] : parts)
+      for (int64_t i = 0; i < length; ++i) to[task / batches * length + i] += *sum++;
   }
 }
 

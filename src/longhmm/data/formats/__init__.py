@@ -4,6 +4,7 @@ A format is one function of this folder, `open(path, columns)`, registered by `@
 too, with `datasets=True`.
 """
 
+import functools
 import importlib
 import pkgutil
 import sys
@@ -38,9 +39,13 @@ def opener(*endings: str, datasets: bool = False) -> Callable[[Opener], Opener]:
 
 def openers() -> dict[str, Callable[..., Source]]:
     """All openers by ending, those of this folder included."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    _formats()
     return OPENERS
+
+
+@functools.cache
+def _formats() -> list[Any]:
+    return [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
 
 
 def supported() -> str:

@@ -25,25 +25,25 @@ DAMAGED = "it is damaged, so copy or write it again"
 
 @opener(".npy")
 def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
-    return SlicedSource(_map_npy(path), str(path), columns, reopen=functools.partial(_map_npy, path))
-
-
-def _map_npy(path: Path) -> np.ndarray:
-    """The map; a file cut short is reported when it is opened, with the last row it still holds."""
     with refusing(f"{path} is not a readable .npy file", "write it again with numpy.save, as an array of numbers"):
         with path.open("rb") as file:
             version = np.lib.format.read_magic(file)
             # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
             reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, transposed, dtype = reader(file)
-            held = path.stat().st_size - (begin := file.tell())
+            reopen = functools.partial(_map_npy, path, dtype, shape, file.tell(), "F" if transposed else "C")
         if dtype.hasobject:
             raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
-        row = dtype.itemsize * math.prod(shape[1:])
-        if shape and held < shape[0] * row:
-            early = f"after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes)"
-            raise DataError(f"{path} ends early, {early}; copy or write the file again")
-        return np.memmap(path, dtype, "r", begin, shape, "F" if transposed else "C")
+        return SlicedSource(reopen(), str(path), columns, reopen)
+
+
+def _map_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], begin: int, order: Any) -> np.ndarray:
+    """The map; a file cut short is reported when it is opened, with the last row it still holds."""
+    held, row = path.stat().st_size - begin, dtype.itemsize * math.prod(shape[1:])
+    if shape and held < shape[0] * row:
+        early = f"after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes)"
+        raise DataError(f"{path} ends early, {early}; copy or write the file again")
+    return np.memmap(path, dtype, "r", begin, shape, order)
 
 
 @opener(".npz", datasets=True)

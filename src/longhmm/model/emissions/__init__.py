@@ -211,6 +211,8 @@ class Emission(MadeOf, Dependence, Tree):
             whole = whole or np.array_equal(values, np.floor(values), equal_nan=True)
             if whole and np.all(self.support(ends)):
                 return
+        elif self.support in (constraints.real, constraints.real_vector):
+            return  # whatever data may hold
         table = np.where(observed, values, 0)
         if one_region:
             inside = np.asarray(self.support(table))
