@@ -15,7 +15,7 @@ from longhmm.backends.counts import lowering_with
 from longhmm.backends.evaluate import SHARE, Pull, choose, chunk_statistics, lower
 from longhmm.backends.programs import either, quick
 from longhmm.backends.protocol import NO_KEY, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
-from longhmm.backends.read import Read, Reader, chunk_length
+from longhmm.backends.read import Read, Reader
 from longhmm.backends.varying import with_moves
 from longhmm.data.executor import Task
 from longhmm.data.layout import Layout, Partition, ladder
@@ -101,7 +101,7 @@ class Blocks:
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.model, self.sequences = model, sequences
         self.reader = Reader(model, sequences, table=True)
-        chunk = how.chunk or chunk_length(sequences, self.reader.makes_matrices)
+        chunk = how.chunk or self.reader.chunk
         rows = self.reader.block_rows(copied=how.probabilities or how.collect is not None)
         self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
         self.partition = Partition(sequences.offsets, chunk)

@@ -17,7 +17,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.lowering import Lowering
 
-CHUNK, LEAST_CHUNK = 1024, 64  # rows of a chunk: its messages stay near, and overlaps are few
+CHUNK, LEAST_CHUNK = 1024, 64  # rows of a chunk: what is held of it stays near; half, if each has a matrix
 COPIED_ROWS = 1 << 18  # rows of a block that is copied
 SHARE = 1 << 14  # rows that are looked at, or turned into numbers, at a time
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
@@ -48,7 +48,8 @@ class Reader:
         self.lowering, self.kind = lowering, kind_of(model.emission, lowering)
         whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
         self.moves = RowMoves(model, sequences) if lowering is not None and model.transitions.varies else None
-        self.makes_matrices = self.moves is not None and self.moves.table is None  # one for each row
+        several = 2 if self.moves is not None and self.moves.table is None else 1  # halves, if each row has a matrix
+        self.chunk = min(chunk_length(sequences), CHUNK // several)
         self.in_place = whole and bool(lowering and (lowering.rows_are_values or (lowering.terms and native.usable())))
 
     def block_rows(self, *, copied: bool) -> int:
@@ -113,10 +114,9 @@ def _shares(start: int, stop: int) -> list[slice]:
     return [slice(i, min(i + SHARE, stop)) for i in range(start, stop, SHARE)]
 
 
-def chunk_length(sequences: Sequences, matrices: bool = False) -> int:
-    """Long enough that overlaps cost little, short enough that every lane of every thread has a chunk, and that what is
-    held of it, also `matrices` of rows, stays in the cache."""
-    return min(max(sequences.length // (8 * native.threads()), LEAST_CHUNK), CHUNK // 2 if matrices else CHUNK)
+def chunk_length(sequences: Sequences) -> int:
+    """Long enough that the overlap costs little, short enough that every lane of every thread has a chunk."""
+    return min(max(sequences.length // (8 * native.threads()), LEAST_CHUNK), CHUNK)
 
 
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:

@@ -18,7 +18,7 @@ import numpy as np
 from longhmm.backends import stitch
 from longhmm.backends.evaluate import Pull, Statistics, choose, chunk_statistics, lower
 from longhmm.backends.protocol import Backend, Boundary, Potentials, Wanted
-from longhmm.backends.read import Reader, check_all, chunk_length
+from longhmm.backends.read import Reader, check_all
 from longhmm.data.layout import Layout, Partition
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -104,15 +104,13 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     inner = unfolded(model)
     reader = Reader(inner, sequences)
     backend = choose(reader.kind, inner.n_states, model.transitions.varies)
-    chunk = chunk_length(sequences, reader.makes_matrices)
-    partition = Partition(sequences.offsets, chunk)
+    partition = Partition(sequences.offsets, chunk := reader.chunk)
     fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
     per_block = int(np.clip(BLOCK_ENTRIES // (inner.n_states * chunk), 1, partition.n_blocks))
     n_blocks = -(-partition.n_blocks // per_block)
     source, partial_rows = None if fits else sequences, check_all(model, sequences)
     program = Program(model, backend, chunk, per_block, n_blocks, sequences.length, partial_rows, source)
-    furthest = program.overlaps[-1] + 1
-    layout = partition.locate(np.arange(partition.n_blocks), furthest).padded(n_blocks * per_block)
+    layout = partition.locate(np.arange(partition.n_blocks), program.overlaps[-1] + 1).padded(n_blocks * per_block)
     layout = jax.tree.map(lambda each: jnp.asarray(each, jnp.int32), layout)
     rows = numbers = None
     if fits:

@@ -54,10 +54,9 @@ const Path& path() {
   return chosen;
 }
 
-// Groups that are added one after the other, whatever the number of threads: the order of sums is fixed.
-constexpr int64_t BATCH = 8;
-// Below this many rows a thread costs more than it brings.
-constexpr int64_t ROWS_PER_THREAD = 20000;
+// At most so many groups are added one after the other, fewer where threads would wait for the last: the order of sums
+// does not depend on their number. And below this many rows a thread costs more than it brings.
+constexpr int64_t BATCH = 8, TASKS = 16, ROWS_PER_THREAD = 20000;
 
 // While it lives, numbers below the smallest normal one count as zero: many times faster, and what the bounds on
 // underflow allow for.
@@ -108,7 +107,10 @@ void statistics(Call& call, int wide) {
   const int lanes = path().vector_bytes / (wide ? 8 : 4);
   const int64_t n = call.states, n_sums = sums_of(call.kind, call.width, call.pack);
   const int64_t points = int64_t(call.chains) * call.points;
-  const int64_t groups = (call.windows + lanes - 1) / lanes, batches = (groups + BATCH - 1) / BATCH;
+  const int64_t rows = points * call.windows * (call.max_left + call.max_core + call.max_right);
+  const int64_t groups = (call.windows + lanes - 1) / lanes;
+  const int64_t each = rows < 2 * ROWS_PER_THREAD ? BATCH : std::clamp<int64_t>(points * groups / TASKS, 1, BATCH);
+  const int64_t batches = (groups + each - 1) / each, tasks = points * batches;
   const int64_t outputs = call.per_window ? points * call.windows : points;
   const int64_t n_moved = call.moves.sums_size, size = 1 + n + n * n + n * n_sums + n_moved;
   const std::pair<double*, int64_t> parts[] = {{call.log_likelihood, 1}, {call.first, n}, {call.transitions, n * n},
@@ -127,10 +129,8 @@ void statistics(Call& call, int wide) {
       double* at = partial.data() + task * size;
       out = {at, at + 1, at + 1 + n, at + 1 + n + n * n, at + size - n_moved, -1, 0};
     }
-    path().run(call, wide, point, batch * BATCH, std::min(groups, (batch + 1) * BATCH), out);
+    path().run(call, wide, point, batch * each, std::min(groups, (batch + 1) * each), out);
   };
-  const int64_t tasks = points * batches;
-  const int64_t rows = points * call.windows * (call.max_left + call.max_core + call.max_right);
   in_threads(std::min<int64_t>(call.threads, rows / ROWS_PER_THREAD), tasks, work);
 
   call.impossible = -1;

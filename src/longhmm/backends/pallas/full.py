@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from longhmm.backends.pallas import windows
 from longhmm.backends.pallas.kernel import run_windows
@@ -85,8 +85,8 @@ class Laid:
             packed: Any = np.concatenate([each.ravel() for each in numbers], dtype=np.float64)
             state: Any = (packed, self.before_all, None)
             for block in self.blocks[:-1]:
-                state = _compiled(None)(form, self.plan, None, block, *state)
-            vector = np.asarray(_compiled(windows.mesh())(form, self.plan, then, self.blocks[-1], *state))
+                state = _sums(form, self.plan, None, block, *state)
+            vector = np.asarray(_sums(form, self.plan, then, self.blocks[-1], *state))
             gap, lost, made = _made(form, self.plan, then).unpacked(vector)
         return None if lost or not gap <= TOLERANCE else made
 
@@ -216,13 +216,7 @@ def _as_asked(plan: Plan, natural: jax.Array, rounded: jax.Array, sums: jax.Arra
     return jnp.concatenate([count, first - count * move, about], axis=1), change
 
 
-@cache
-def _compiled(mesh: Mesh | None) -> Any:
-    """`_sums`; with the devices of the last block, what it gives is written to memory of the host."""
-    there = {} if mesh is None else {"out_shardings": NamedSharding(mesh, PartitionSpec(), memory_kind="pinned_host")}
-    return jax.jit(_sums, static_argnums=(0, 1, 2), **there)
-
-
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _sums(form: Form, plan: Plan, then: Then | None, block: Block, packed: Any, ends: Any, before: Any) -> Any:
     """`block_sums` at parameters in one array, added to those of the blocks `before`: with that array, which stays on
     the device for the blocks that follow, and the messages behind it; or, with `then`, all that `_made` names."""
@@ -235,7 +229,9 @@ def _sums(form: Form, plan: Plan, then: Then | None, block: Block, packed: Any, 
         return packed, ends, (checks, sums)
     lost = checks[1] | ~jnp.isfinite(sums[0])
     made = then(model, params, given, (sums[0] + log_base_measure, *sums[1:]))
-    return jnp.concatenate([jnp.ravel(each).astype(jnp.float64) for each in jax.tree.leaves((checks[0], lost, made))])
+    found = [jnp.ravel(each).astype(jnp.float64) for each in jax.tree.leaves((checks[0], lost, made))]
+    there = NamedSharding(windows.mesh(), PartitionSpec(), memory_kind="pinned_host")  # of the host
+    return jax.device_put(jnp.concatenate(found), there)
 
 
 @cache

@@ -25,15 +25,15 @@ DAMAGED = "it is damaged, so copy or write it again"
 
 @opener(".npy")
 def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
-    with refusing(f"{path} is not a readable .npy file", "write it again with numpy.save, as an array of numbers"):
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
-            reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, transposed, dtype = reader(file)
-            reopen = functools.partial(_map_npy, path, dtype, shape, file.tell(), "F" if transposed else "C")
+    remedy = "write it again with numpy.save, as an array of numbers"
+    with refusing(f"{path} is not a readable .npy file", remedy), path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, transposed, dtype = reader(file)
         if dtype.hasobject:
             raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
+        reopen = functools.partial(_map_npy, path, dtype, shape, file.tell(), "F" if transposed else "C")
         return SlicedSource(reopen(), str(path), columns, reopen)
 
 
