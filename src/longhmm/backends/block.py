@@ -101,10 +101,9 @@ class Blocks:
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.model, self.sequences = model, sequences
         self.reader = Reader(model, sequences, table=True)
-        chunk = how.chunk or self.reader.chunk
+        self.partition = Partition(sequences.offsets, chunk := how.chunk or self.reader.chunk)
         rows = self.reader.block_rows(copied=how.probabilities or how.collect is not None)
         self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
-        self.partition = Partition(sequences.offsets, chunk)
         self.n_blocks = -(-self.partition.n_blocks // self.how.per_block)
         self._placed: tuple[int, int, Layout] | None = None
         # Of data that are a single block, which is asked for several times: what was read, and evaluated.

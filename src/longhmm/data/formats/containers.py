@@ -21,12 +21,12 @@ INTERVALS = {"dt", "dt_s", "sampling_interval", "sample_interval"}
 _GROUPS_KEPT = 4  # decoded, since windows fall anywhere; more would approach holding the whole file
 _DECODING = threading.Lock()  # a background reader and the main program may share a file
 DAMAGED = "it is damaged, so copy or write it again"
+NO_NPY, SAVE_AGAIN = "{} is not a readable .npy file", "write it again with numpy.save, as an array of numbers"
 
 
 @opener(".npy")
 def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
-    remedy = "write it again with numpy.save, as an array of numbers"
-    with refusing(f"{path} is not a readable .npy file", remedy), path.open("rb") as file:
+    with refusing(NO_NPY.format(path), SAVE_AGAIN), path.open("rb") as file:
         version = np.lib.format.read_magic(file)
         # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
         reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -39,7 +39,8 @@ def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
 
 def _map_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], begin: int, order: Any) -> np.ndarray:
     """The map; a file cut short is reported when it is opened, with the last row it still holds."""
-    held, row = path.stat().st_size - begin, dtype.itemsize * math.prod(shape[1:])
+    with refusing(NO_NPY.format(path), SAVE_AGAIN):
+        held, row = path.stat().st_size - begin, dtype.itemsize * math.prod(shape[1:])
     if shape and held < shape[0] * row:
         early = f"after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes)"
         raise DataError(f"{path} ends early, {early}; copy or write the file again")
