@@ -48,6 +48,7 @@ ADDED = {
         "moves.h",
         "moves_of.h",
         "placed.h",
+        "shuffles.h",
     ),
     *("frames.h", "powers.h", "sparse.h", "varying.h", "varying.py", "with_moves.h"),
     *("counts.py", "densities.h", "densities.py", "marginal.h", "statistics.h"),

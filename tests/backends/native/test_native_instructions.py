@@ -37,6 +37,16 @@ for n_states, dim in ((1, 2), (3, 2), (8, 2), (11, 4)):
         "path": lh.decode(model, params, y)[::7].tolist(),
         **{name: np.ravel(slope).tolist() for name, slope in slopes.items()},
     }
+for n_states in (2, 3, 5, 8):  # a few matrices by row
+    model = lh.HMM(n_states, lh.Gaussian(), transitions=lh.Logit(1))
+    params = {
+        "coefficients": rng.normal(size=(n_states, n_states, 2)) * ~np.eye(n_states, dtype=bool)[:, :, None],
+        "mean": rng.normal(size=n_states),
+        "sd": np.ones(n_states),
+    }
+    data = lh.open_data(rng.normal(size=3000), covariates=rng.integers(7, size=(3000, 1)))
+    slopes = lh.gradient(model, params, data, prior=False)
+    found[f"{n_states} states, covariates"] = {name: np.ravel(slope).tolist() for name, slope in slopes.items()}
 json.dump(found, sys.stdout)
 """
 

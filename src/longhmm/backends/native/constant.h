@@ -73,6 +73,7 @@ struct Constant {
     if (!K && back.some()) return back.multiply(states, in, out);
     multiply<T, K>(transition, states, in, out);
   }
+  void step_back(const V*, const V* in, Bits<T>, V* out) const { backward(in, out); }
   void add_block(const V* previous, const V* weighted, int rows, V* counts) const {
     if (!K && back.some()) return back.add_products(previous, weighted, rows, states, counts);
     add_products<T, K>(previous, weighted, rows, states, counts);

@@ -284,27 +284,27 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
           moved[k] = likelihood[k] * beta[k];
           likelihood[k] = moved[k];
         }
-        moves.at(L + r);
-        moves.backward(moved, beta);
         if (call.gamma && !moves.pairs)
           for (int lane = 0; lane < count; ++lane)
             if (r < call.core[base + lane]) write_gamma<T, T>(call, n, base + lane, r, lane, posterior, T(1));
+        Bits<T> counted = ~Bits<T>{};
         if (ragged) {
-          const Bits<T> own = all(T(r)) < core_rows;
+          counted = all(T(r)) < core_rows;
           for (int k = 0; k < n; ++k) {
-            posterior[k] = own ? posterior[k] : V{};
-            likelihood[k] = own ? likelihood[k] : V{};
-          }
-        }
-        if (opening) {
-          // The first row of a sequence has a first state, and no transition into it.
-          const Bits<T> here = (begins == all(T(L + r))) & (starts != V{});
-          for (int k = 0; !moves.pairs && k < n; ++k) {
-            first[k] = here ? posterior[k] : first[k];
-            likelihood[k] = here ? V{} : likelihood[k];
+            posterior[k] = counted ? posterior[k] : V{};
+            likelihood[k] = counted ? likelihood[k] : V{};
           }
         }
         const Bits<T> begun = opening ? (begins == all(T(L + r))) & (starts != V{}) : Bits<T>{};
+        if (opening) {
+          // The first row of a sequence has a first state, and no transition into it.
+          for (int k = 0; !moves.pairs && k < n; ++k) {
+            first[k] = begun ? posterior[k] : first[k];
+            likelihood[k] = begun ? V{} : likelihood[k];
+          }
+        }
+        moves.at(L + r);
+        moves.step_back(alpha + size_t(r) * n, moved, counted & ~begun, beta);
         moves.add_row(r, alpha + size_t(r) * n, likelihood, beta, begun, counts, first);
       }
       moves.add_block(alpha + size_t(from) * n, b + size_t(L + from) * n, stop - from, counts);

@@ -271,6 +271,7 @@ struct ByRow {
     for (int i = 0; K && i < n; ++i) out[i] = sum[i];
   }
 
+  void step_back(const V*, const V* in, Bits<T>, V* out) const { backward(in, out); }
   // Posteriors of the transitions into core row r, in `found`, from u before it and w v at it; `leaves`: v before it.
   // Those of logits wait for their block.
   void add_row(int r, const V* before, const V* onward, const V* leaves, Bits<T> begun, V* counts, V* first) {
