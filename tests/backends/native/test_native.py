@@ -212,11 +212,12 @@ def test_a_window_that_is_done_again_keeps_its_weight() -> None:
 # Many at once -------------------------------------------------------------------------------------------------------
 
 
-def test_chains_and_points_share_one_call() -> None:
-    given, layout = problem("gaussian-full-2d"), windows(spare=0)
+@pytest.mark.parametrize("count", [3, 150])  # one batch of windows for each point, and several
+def test_chains_and_points_share_one_call(count: int) -> None:
+    given, layout, rng = problem("gaussian-full-2d"), windows(spare=0), np.random.default_rng(count)
     rows, natural = (jnp.asarray(each, jnp.float32) for each in (given.rows, given.natural))
     laws = [jnp.asarray(each, jnp.float32) for each in (given.transition, given.initial, given.start)]
-    picked, shifts = np.array([[0, 5, 9], [1, 2, 30]]), jnp.array([0.0, 0.4])
+    picked, shifts = rng.integers(layout.size, size=(2, count)), jnp.array([0.0, 0.4])
     places = [jax.tree.map(lambda each: jnp.asarray(each[own]), layout) for own in picked]  # noqa: B023
     stacked = jax.tree.map(lambda *parts: jnp.stack(parts), *places)
 
@@ -224,13 +225,13 @@ def test_chains_and_points_share_one_call() -> None:
         potentials = Potentials(rows, natural.at[:, 1:3].add(shift), *laws[:2], given.kind, 2, given.sums)
         return native.statistics(potentials, where, Boundary(start=laws[2]), weights, Wanted()).transitions
 
-    own = jnp.array([[1.0, 2.0, 0.5], [3.0, 0.25, 7.0]])
+    own = jnp.asarray(rng.uniform(0.2, 7.0, (2, count)), jnp.float32)
     for weights, axis in ((own[0], None), (own, 0)):  # shared by the chains, and of each chain
         each = jax.vmap(lambda where, one: jax.vmap(lambda shift: at(shift, where, one))(shifts), (0, axis))
         both = each(stacked, weights)
         for chain, point in product(range(2), range(2)):
             alone = at(shifts[point], places[chain], own[0 if axis is None else chain])
-            np.testing.assert_allclose(both[chain, point], alone, atol=1e-6)
+            close(both[chain, point], alone, 1e-6)
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
