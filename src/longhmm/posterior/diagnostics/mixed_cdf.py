@@ -47,6 +47,7 @@ def mixed_cdf(
             values = np.where(rows.observed, rows.values, np.nan)
         values = np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
         found.add(block, values, rng.uniform(size=values.shape) if found.counts else None)
+        del block  # its memory serves the next one
     return found.finish(exact)
 
 
