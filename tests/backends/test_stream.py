@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -213,6 +214,29 @@ def test_any_shape(
             patch.setattr(native, "available", lambda: False)
         cut(patch, chunk=4, overlaps=(12,))
         check(MODELS[n_states], given_params(initial, transition), open_data(values, lengths=lengths), exact)
+
+
+@pytest.mark.parametrize(("overlap", "propagates"), [(8, True), (100, False)])
+def test_nothing_is_kept_of_a_block_when_the_next_is_run(
+    overlap: int, propagates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory serves the next one: the system takes long to give as much anew."""
+    cut(monkeypatch, overlaps=(overlap,))
+    seen: list[weakref.ref[Any]] = []
+    run, operators = Blocks.run, 0
+
+    def watched(blocks: Blocks, asked: Asked) -> Any:
+        nonlocal operators
+        operators += asked.operators
+        assert not any(each() is not None for each in seen)
+        return run(blocks, asked)
+
+    monkeypatch.setattr(Blocks, "run", watched)
+    values = np.random.default_rng(0).normal(size=5 * CHUNK * PER_BLOCK)
+    for own in stream.stream(STRETCHED, STRETCHED_PARAMS, open_data(values)):
+        seen.append(weakref.ref(own.probabilities))
+        del own
+    assert len(seen) == 5 and (operators > 0) == propagates
 
 
 # Stretches -----------------------------------------------------------------------------------------------------------

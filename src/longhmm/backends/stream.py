@@ -77,14 +77,12 @@ def stream(
     reduce: Reducer | None = None,
     forward_only: bool = False,
 ) -> Iterator[Any]:
-    """The blocks of all data in order: for each what `reduce` makes of its `Own` rows, or these as they are.
-
-    Their probabilities are `P(x_t = k | all y)`, or given y up to t with `forward_only`.
-    """
+    """The blocks of all data in order: for each what `reduce` makes of its `Own` rows, or these as they are. Their
+    probabilities are `P(x_t = k | all y)`, or given y up to t with `forward_only`."""
     memory, model, params = unfold(model, params)
     reducer = None if reduce is None else partial(_folded, memory, reduce)  # near the data, where it makes them small
     how = How(params, collect, reducer, forward_only=forward_only, probabilities=True)
-    owns = (outcome.own for outcome in Stream(Blocks(how, model, sequences)).outcomes())
+    owns = map(lambda outcome: outcome.own, Stream(Blocks(how, model, sequences)).outcomes())
     return map(memory.folded, owns) if reduce is None else owns
 
 
@@ -113,6 +111,7 @@ class Stream:
                     if not self._gap(outcome) <= self.tolerance:
                         break
                     yield self._out(outcome)
+                    del outcome  # the memory of its rows serves the next block
             if self.begin == self.blocks.n_blocks:
                 return
             if overlap >= np.diff(self.blocks.sequences.offsets).max():
@@ -142,6 +141,7 @@ class Stream:
         for outcome in self.blocks.each(self.asked._replace(block=i, boundary=each) for i, each in boundaries):
             self._refuse_impossible(outcome)
             yield self._out(outcome)
+            del outcome
 
     def _probe(self, overlap: int) -> bool:
         """Whether the first chunks clearly agree, which is cheap to find out where they are a small part of all."""
@@ -174,7 +174,7 @@ class Stream:
         if self.progress is not None:
             start, stop = self.blocks.bounds(self.begin)
             self.progress(stop - start)
-        self.begin, self._before = self.begin + 1, outcome
+        self.begin, self._before = self.begin + 1, outcome._replace(own=None)
         return outcome
 
     def _ends(self, index: int) -> np.ndarray:

@@ -6,9 +6,10 @@ from scipy import stats
 
 import longhmm as lh
 from longhmm.data.rows import Rows
+from longhmm.data.source import Source
 from longhmm.model.memory import unfold
 from longhmm.posterior.diagnostics import cdf_tables
-from longhmm.posterior.diagnostics.cdf_tables import ERROR, FEWEST, distribution_functions
+from longhmm.posterior.diagnostics.cdf_tables import ERROR, FEWEST, SAMPLE, distribution_functions, tables
 
 TRANSITION = np.array([[0.9, 0.1], [0.2, 0.8]])
 LOC, SCALE, RATE = np.array([-1.0, 2.0]), np.array([0.5, 1.5]), np.array([0.8, 9.0])
@@ -82,6 +83,31 @@ def test_few_rows_are_evaluated_one_by_one(monkeypatch):
     assert found is None and evaluated == 0
     (below,) = functions(Rows(values, np.ones(values.shape, bool)))
     np.testing.assert_allclose(below[:, :, 0], known.cdf(values), rtol=1e-9)
+
+
+class Read(Source):
+    """Values that can only be read in order, as from a file."""
+
+    def __init__(self, values):
+        self.name, self.values, (self.length, self.dim), self.dtype = "rows", values, values.shape, values.dtype
+
+    def fetch(self, start, stop):
+        return self.values[start:stop]
+
+
+def test_values_that_are_read_have_the_tables_of_those_in_memory():
+    """Of a sample of rows, and of features that need intervals of unlike width."""
+    mean = np.stack([LOC, 20 * LOC], axis=1)
+    params = {"transition": TRANSITION, "mean": mean, "covariance": np.tile(np.eye(2), (2, 1, 1))}
+    model = lh.HMM(2, lh.Gaussian(2))
+    values = np.asarray(lh.simulate(model, params, 3 * SAMPLE, seed=5)[1], np.float64)
+    values[3 * np.arange(50), 1] = np.nan
+    _, model, complete = unfold(model, model.validate(params))
+    found, expected = (tables(model, complete, lh.open_data(each)) for each in (Read(values), values))
+    assert len({table.shift for table in found}) == 2
+    for each, other in zip(found, expected, strict=True):
+        for own, same in zip(each, other, strict=True):
+            np.testing.assert_array_equal(own, same)
 
 
 def test_a_function_with_steps_has_no_table(monkeypatch):

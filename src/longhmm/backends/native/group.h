@@ -169,8 +169,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   for (int k = 0; k < n; ++k) alpha[k] = message[k];  // with no rows before the core, the message before it is this one
   Bits<T> lost = {};
   LogProduct<T> likelihoods;
-  // Likelihoods and messages are needed again on the way back, or for filtered probabilities; else memory is spared.
-  const bool keeps = !call.forward_only || call.gamma;
+  const bool keeps = !call.forward_only;  // likelihoods and messages for the way back; else memory is spared
   V peaks{};
   for (int from = 0; from < total; from += BLOCK) {
     const int stop = from + BLOCK < total ? from + BLOCK : total;
@@ -211,6 +210,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
       lost |= ~(c > thin);
       c = larger<T>(c, all(tiny));
       scale = T(1) / c;
+      if (call.gamma && !keeps && r >= L) write_gamma<T, K, T>(call, n, base, r - L, core_rows, message, scale);
       if (watching) {
         for (int k = 0; k < n; ++k) {
           const V more = everywhere ? all(taken) : (moved[k] + risen[k] > V{} ? all(taken) : V{});
@@ -285,8 +285,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
           likelihood[k] = moved[k];
         }
         if (call.gamma && !moves.pairs)
-          for (int lane = 0; lane < count; ++lane)
-            if (r < call.core[base + lane]) write_gamma<T, T>(call, n, base + lane, r, lane, posterior, T(1));
+          write_gamma<T, K, T>(call, n, base, r, core_rows, posterior, all(T(1)));
         Bits<T> counted = ~Bits<T>{};
         if (ragged) {
           counted = all(T(r)) < core_rows;
@@ -310,13 +309,6 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
       moves.add_block(alpha + size_t(from) * n, b + size_t(L + from) * n, stop - from, counts);
       if (!moves.pairs) block_sums<T>(call, pack, rows, L + from, stop - from, gamma, sums);
     }
-  } else if (call.gamma) {
-    for (int r = 0; r < C; ++r)
-      for (int lane = 0; lane < count; ++lane)
-        if (r < call.core[base + lane]) {
-          const V* filtered = alpha + size_t(r + 1) * n;
-          write_gamma<T, T>(call, n, base + lane, r, lane, filtered, T(1) / sum_of<T, K>(filtered, n)[lane]);
-        }
   }
 
   // A window that may have lost something leaves the lanes and is done again.

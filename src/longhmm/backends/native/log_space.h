@@ -37,11 +37,20 @@ __attribute__((noinline)) void give(const Call& call, const Weights<T>& weights,
   }
 }
 
-// Writes posteriors (n vectors) of core row r of one lane's window, as `G`.
-template <class G, class T>
-inline void write_gamma(const Call& call, int n, int64_t window, int r, int lane, const Vec<T>* posterior, T scale) {
-  G* to = static_cast<G*>(call.gamma) + (call.begin[window] + r - call.gamma_origin) * n;
-  for (int k = 0; k < n; ++k) to[k] = G(posterior[k][lane] * scale);
+// Writes posteriors (n vectors) times `scale` of core row r of each lane's window, where it has so many `rows`, as `G`.
+template <class G, int K, class T>
+inline void write_gamma(const Call& call, int n, int64_t window, int r, Vec<T> rows, const Vec<T>* posterior,
+                        Vec<T> scale) {
+  constexpr int W = Vector<T>::lanes, P = !K || K > 4 ? W : K > 2 ? 4 : 2;
+  for (int k = 0; k < n; k += P) {
+    Vec<T> held[P];
+    for (int i = 0; i < P; ++i) held[i] = k + i < n ? posterior[k + i] * scale : Vec<T>{};
+    transpose<T, P>(held);
+    for (int lane = 0; lane < W; ++lane)
+      if (T(r) < rows[lane])
+        std::copy_n(reinterpret_cast<const T*>(held) + lane * P, std::min(P, n - k),
+                    static_cast<G*>(call.gamma) + (call.begin[window + lane] + r - call.gamma_origin) * n + k);
+  }
 }
 
 // The logarithm of a sum of exponentials; `terms` holds n vectors.
@@ -159,8 +168,7 @@ void log_space_group(const Call& call, Moves& moves, int64_t point, int64_t base
   const Weights<double> weights(call, base, count);
   give<double>(call, weights, count, out.log_likelihood, 1, &log_likelihood);
   auto write = [&](int r) {
-    for (int lane = 0; call.gamma && lane < count; ++lane)
-      if (r < core_rows[lane]) write_gamma<G, double>(call, n, base + lane, r, lane, gamma.data(), 1.0);
+    if (call.gamma) write_gamma<G, 0, double>(call, n, base, r, core_rows, gamma.data(), all(1.0));
   };
   if (call.forward_only) {
     for (int r = 0; r < C; ++r) {

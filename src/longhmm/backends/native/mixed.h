@@ -195,13 +195,16 @@ void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, double* 
   held.resize(MIXED_ROWS * (padded + W) + W);
   double* const predicted = held.data() + (-reinterpret_cast<uintptr_t>(held.data()) % sizeof(V)) / sizeof(double);
   double* const parts = predicted + MIXED_ROWS * padded;
+  V near[W];  // rows of the matrix that stay in registers
+  for (int64_t k = 0; one && k < W; ++k) near[k] = load_block<W>(all.transition + k * W);
+  auto row = [&](int64_t k, int64_t b) { return one ? near[k] : load_block<W>(all.transition + k * padded + b * W); };
   for (int64_t i = 0; i < n; ++i) {
     const bool opens = open < last && *open == begin + i;
     open += opens;
     const double* before = all.before + (begin + i) * K;
     for (int64_t b = 0; b < blocks; ++b) {
-      V found = opens ? load_block<W>(all.initial + b * W) : before[0] * load_block<W>(all.transition + b * W);
-      for (int64_t k = 1; !opens && k < K; ++k) found += before[k] * load_block<W>(all.transition + k * padded + b * W);
+      V found = opens ? load_block<W>(all.initial + b * W) : before[0] * row(0, b);
+      for (int64_t k = 1; !opens && k < K; ++k) found += before[k] * row(k, b);
       std::memcpy(predicted + i * padded + b * W, &found, sizeof found);
     }
   }

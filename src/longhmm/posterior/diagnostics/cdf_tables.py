@@ -27,7 +27,7 @@ POINTS = 1 << 9  # values of a table that are evaluated together
 FEWEST = 1 << 14  # rows for which polynomials are made
 SAMPLE = 1 << 14  # rows that say where intervals are worth it
 SHARE = 4  # rows for each value of a table, at least
-BITS = range(4, 11)  # intervals between two powers of 2 are two to the power of these
+BITS = range(5, 11)  # intervals between two powers of 2 are two to the power of these
 ALONE = 0.002  # share of rows in intervals where polynomials are wrong, at most, unless intervals are the smallest
 TERMS = 8  # of a polynomial
 ERROR = 1e-11  # of a probability
@@ -37,6 +37,7 @@ NODES = np.cos(np.pi * (np.arange(TERMS)[::-1] + 0.5) / TERMS)  # Chebyshev's, o
 TO_TERMS = np.linalg.inv(np.vander(NODES, increasing=True))
 MANTISSA = 52  # bits
 LINE = 8  # numbers in a line of the cache
+EMPTY = np.zeros((2, 0), np.int32)
 ONE = np.float64(1.0).view(np.int64)
 
 # Of values (n, D): P(y_d < value | x = k) and P(y_d <= value | x = k), (n, K, D) each, or one where they are the same.
@@ -106,16 +107,12 @@ def tables(model: HMM, params: Mapping[str, Any], part: Sequences) -> list[Table
     emission = model.emission.untied
     if type(emission).cdf_of_rows is not Emission.cdf_of_rows or emission.lags or model.emission.couples:
         return None
-    values = _observed(part)
     if emission.support.is_discrete:
-        return _counts(model, params, values)
+        return _counts(model, params, _values(part, 1))
     if part.length < FEWEST or len(jax.eval_shape(_of_rows, model, params, part.rows(0, 1))) > 1:
         return None
-    few = values[:: max(1, part.length // SAMPLE)]
-    few = few[np.isfinite(few).all(axis=1)]
-    found = [_polynomials(model, params, few, feature, part.length) for feature in range(part.dim)]
-    known = [each for each in found if each is not None]
-    return known if len(known) == part.dim else None
+    few = _values(part, max(1, part.length // SAMPLE))
+    return _polynomials(model, params, few[np.isfinite(few).all(axis=1)], part.length)
 
 
 def weighted(chances: np.ndarray, of_states: np.ndarray) -> np.ndarray:
@@ -145,44 +142,61 @@ def _counts(model: HMM, params: Mapping[str, Any], values: np.ndarray) -> list[T
     each = np.repeat(np.arange(low, high + 1.0)[:, None], values.shape[1], axis=1)
     lower, upper = (ends := _at(model, params, each))[0], ends[-1]
     slot, numbers = np.tile(np.arange(len(each), dtype=np.int32), (2, 1)), np.stack([lower, upper - lower], axis=1)
-    return [Table(low, 1.0, 0.0, 0, 0, slot, _padded(own)) for own in np.moveaxis(numbers, -1, 0)]
+    return [Table(low, 1.0, 0.0, 0, 0, slot, padded(own)) for own in np.moveaxis(numbers, -1, 0)]
 
 
-def _polynomials(model: HMM, params: Mapping[str, Any], few: np.ndarray, feature: int, length: int) -> Table | None:
-    """Those of one feature of so many rows, from a few of them; None where too many intervals are needed."""
-    seen, some = few[:, feature], few[:1]  # stands in the other features
-    if not len(seen):
-        return None
-    low, centre, high = np.quantile(seen, [0.25, 0.5, 0.75])
+def _polynomials(model: HMM, params: Mapping[str, Any], few: np.ndarray, length: int) -> list[Table] | None:
+    """Those of features of so many rows, from a few of these; None where some need too many intervals. Features are
+    evaluated side by side, since a call costs as much as many values."""
     positive = model.emission.untied.support is constraints.positive
-    if not (low < high and (centre > 0 or not positive)):
-        return None
-    origin, scale, least = (0.0, 1 / centre, 0.0) if positive else (centre, 1 / (high - low), 1.0)
-    bits = np.asarray(least + scale * np.abs(seen - origin)).view(np.int64)
-    ends, at = (bits.min(), bits.max()), np.append(NODES, 1.0)
+    found = [_placed(seen, positive) for seen in few.T]
+    at = np.append(NODES, 1.0)
     for width in BITS:
-        shift = MANTISSA - width
-        count = int(ends[1] >> shift) - (first := int(ends[0] >> shift)) + 1
-        table = Table(origin, scale, least, shift, first, np.full((2, count), -1, np.int32), np.zeros(0))
-        rows = np.bincount(table.located(seen)[0], minlength=2 * count)
-        place = np.flatnonzero(rows * (length / len(seen)) >= len(at))
-        if not 0 < place.size * len(at) * SHARE <= length:
+        cut = {d: _cut(each, width, few[:, d]) for d, each in enumerate(found) if each and not each.shift}
+        rows = {d: np.bincount(table.located(few[:, d])[0], minlength=table.slot.size) for d, table in cut.items()}
+        place = {d: np.flatnonzero(each * (length / len(few)) >= len(at)) for d, each in rows.items()}
+        if None in found or not all(0 < each.size * len(at) * SHARE <= length for each in place.values()):
             return None
-        each = np.repeat(some, place.size * len(at), axis=0)
-        each[:, feature] = table.values(place, at).ravel()
-        found = _at(model, params, each)[0][:, :, feature].reshape(place.size, len(at), -1)
-        numbers = np.einsum("pt,stk->spk", TO_TERMS, found[:, :-1])
-        right = np.all(np.abs(numbers.sum(axis=1) - found[:, -1]) <= ERROR, axis=1)
-        told, wrong = rows[place[right]].sum() / len(seen), rows[place[~right]].sum() / len(seen)
-        if told < 1 - 1 / SHARE and not wrong:
-            return None
-        if wrong <= ALONE or (width == BITS[-1] and told >= 1 - 1 / SHARE):
-            table.slot.ravel()[place[right]] = np.arange(np.count_nonzero(right))
-            return table._replace(numbers=_padded(numbers[right]))
+        each = np.repeat(few[:1], max(map(len, place.values())) * len(at), axis=0)
+        for d, table in cut.items():
+            each[: place[d].size * len(at), d] = table.values(place[d], at).ravel()
+        (of_states,) = _at(model, params, each)
+        for d, table in cut.items():
+            own = of_states[: place[d].size * len(at), :, d].reshape(place[d].size, len(at), -1)
+            numbers = np.einsum("pt,stk->spk", TO_TERMS, own[:, :-1])
+            right = np.all(np.abs(numbers.sum(axis=1) - own[:, -1]) <= ERROR, axis=1)
+            told, wrong = (rows[d][place[d][which]].sum() / len(few) for which in (right, ~right))
+            if told < 1 - 1 / SHARE and not wrong:
+                return None
+            if wrong <= ALONE or (width == BITS[-1] and told >= 1 - 1 / SHARE):
+                table.slot.ravel()[place[d][right]] = np.arange(np.count_nonzero(right))
+                found[d] = table._replace(numbers=padded(numbers[right]))
+        if all(each is not None and each.shift for each in found):
+            return [each for each in found if each is not None]
     return None
 
 
-def _padded(numbers: np.ndarray) -> np.ndarray:
+def _placed(seen: np.ndarray, positive: bool) -> Table | None:
+    """Where the intervals of a feature begin, which are not yet cut; None where there is nothing to cut."""
+    if not len(seen):
+        return None
+    low, centre, high = np.quantile(seen, [0.25, 0.5, 0.75])
+    if not (low < high and (centre > 0 or not positive)):
+        return None
+    origin, scale, least = (0.0, 1 / centre, 0.0) if positive else (centre, 1 / (high - low), 1.0)
+    return Table(origin, scale, least, 0, 0, EMPTY, np.zeros(0))
+
+
+def _cut(table: Table, width: int, seen: np.ndarray) -> Table:
+    """Into two to the power of `width` intervals between powers of 2, of which none has polynomials."""
+    bits = np.asarray(table.least + table.scale * np.abs(seen - table.origin)).view(np.int64)
+    shift = MANTISSA - width
+    first = int(bits.min() >> shift)
+    slot = np.full((2, int(bits.max() >> shift) - first + 1), -1, np.int32)
+    return table._replace(shift=shift, first=first, slot=slot)
+
+
+def padded(numbers: np.ndarray) -> np.ndarray:
     """With as many states as a block of the kernel has, and where a block lies in one line of the cache."""
     n = numbers.shape[-1]
     size = next((each for each in (2, 4, 8) if n <= each), -(-n // 8) * 8)
@@ -198,6 +212,9 @@ def _at(model: HMM, params: Mapping[str, Any], values: np.ndarray) -> list[np.nd
     return _exact(model, params, Rows(values, np.ones(values.shape, bool)), POINTS)
 
 
-def _observed(part: Sequences) -> np.ndarray:
-    rows = part.rows(0, part.length)
-    return np.asarray(rows.values if rows.observed.all() else np.where(rows.observed, rows.values, np.nan), np.float64)
+def _values(part: Sequences, step: int) -> np.ndarray:
+    """`(n, D)` of every so many rows, NaN where missing."""
+    near = part.in_memory or part.mapped
+    rows = part.take(np.arange(0, part.length, step)) if near and step > 1 else part.rows(0, part.length)
+    values = rows.values if rows.observed.all() else np.where(rows.observed, rows.values, np.nan)
+    return np.asarray(values if near else values[::step], np.float64)

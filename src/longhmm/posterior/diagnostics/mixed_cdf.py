@@ -18,7 +18,7 @@ from longhmm.backends.stream import stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
-from longhmm.posterior.diagnostics.cdf_tables import FAINTEST, Below, Table, tables, weighted
+from longhmm.posterior.diagnostics.cdf_tables import FAINTEST, Below, Table, padded, tables, weighted
 
 EDGE = 1e-12  # keeps the normal quantile finite
 
@@ -47,6 +47,7 @@ def mixed_cdf(
             values = np.where(rows.observed, rows.values, np.nan)
         values = np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
         found.add(block, values, rng.uniform(size=values.shape) if found.counts else None)
+        del block  # its memory serves the next one
     return found.finish(exact)
 
 
@@ -54,11 +55,9 @@ class MixedCdf:
     """Of blocks that come one after the other; `path` `(n,)` are the states of all rows."""
 
     def __init__(self, params: Mapping[str, Any], part: Sequences, own: list[Table], path: np.ndarray | None) -> None:
-        self.part, self.tables, self.path, n = part, own, path, len(params["initial"])
-        self.counts = not own[0].shift
-        padded, self.recent = own[0].numbers.shape[2], np.zeros((1, n))
-        self.transition, self.initial = np.zeros((n, padded)), np.zeros(padded)
-        self.transition[:, :n], self.initial[:n] = params["transition"], params["initial"]
+        self.part, self.tables, self.path = part, own, path
+        self.counts, self.recent = not own[0].shift, np.zeros((1, len(params["initial"])))
+        self.transition, self.initial = (padded(params[name]) for name in ("transition", "initial"))
         self.quantiles, self.lowest = np.empty((part.dim, part.length)), np.full(part.dim, np.inf)
         self.given = np.empty(self.quantiles.shape) if path is not None else self.quantiles[:0]
         self._left: list[tuple[Any, ...]] = []

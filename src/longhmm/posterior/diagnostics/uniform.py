@@ -16,22 +16,22 @@ def normal_distances(numbers: np.ndarray, bins: Bins, counts: np.ndarray) -> np.
     """`(D,)`, Kolmogorov's distances of numbers `(D, n)` from the standard normal distribution. Counts in bins
     `(D, bins)` say between what bounds they lie; only bins in which they may be attained are put in order, since
     sorting all takes many times as long."""
-    n, edges = np.maximum(counts.sum(axis=1, keepdims=True), 1), _below_edges(bins)
-    ends = np.cumsum(counts, axis=1)
-    begins = ends - counts
-    least = np.maximum(np.max(ends / n - edges[1:], axis=1), np.max(edges[:-1] - begins / n, axis=1))
-    near = np.maximum(ends / n - edges[:-1], edges[1:] - begins / n) >= least[:, None]
-    each = zip(numbers_in(numbers, bins, near), near, counts, begins, n[:, 0], least, strict=True)
+    n, edges = np.maximum(counts.sum(axis=1), 1), _below_edges(bins)
+    ranks = np.zeros((len(counts), bins.size + 1), np.int64)
+    np.cumsum(counts, axis=1, out=ranks[:, 1:])
+    above = ranks / n[:, None] - edges  # by how much what lies below each edge is more than should
+    least = np.abs(above).max(axis=1)
+    upper = np.maximum(above[:, :-1] + counts / n[:, None], np.diff(edges) - above[:, :-1])
+    near = upper >= least[:, None]
+    each = zip(numbers_in(numbers, bins, near), near, counts, ranks, n, least, strict=True)
     return np.array([_attained(*own) for own in each])
 
 
-def _attained(
-    some: np.ndarray, near: np.ndarray, counts: np.ndarray, begins: np.ndarray, n: int, least: float
-) -> float:
+def _attained(some: np.ndarray, near: np.ndarray, counts: np.ndarray, ranks: np.ndarray, n: int, least: float) -> float:
     """The largest distance at some numbers, all those of the bins that are near, or the least that it is elsewhere."""
-    below = ndtr(np.sort(some))
-    own = np.repeat(np.flatnonzero(near), counts[near])
-    rank = np.arange(len(some)) + (begins - np.cumsum(np.where(near, counts, 0)) + counts)[own]
+    below, own = ndtr(np.sort(some)), np.flatnonzero(near)
+    before = ranks[own] - np.cumsum(counts[own]) + counts[own]  # numbers in bins that are not near
+    rank = np.arange(len(some)) + np.repeat(before, counts[own])
     return float(max(np.max((rank + 1) / n - below, initial=least), np.max(below - rank / n, initial=least)))
 
 
