@@ -130,6 +130,8 @@ def _exact(model: HMM, params: Mapping[str, Any], rows: Rows, size: int) -> list
         if n < size:
             own = own.padded(size)
             own.values[n:] = own.values[0]  # in the support
+        if own.values.dtype == np.float32:  # as values of tables are: one program for both
+            own = own._replace(values=own.values.astype(np.float64))
         parts.append([each[:n] for each in in_float64(_of_rows, model, params, own)])
     return [np.concatenate(each) if len(each) > 1 else each[0] for each in zip(*parts, strict=True)]
 
