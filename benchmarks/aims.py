@@ -172,14 +172,16 @@ def passes(rows: int = 400_000) -> Iterator[Row]:
         worst[key] = max(worst.get(key, 0.0), own / against)
 
     for n in (2, 8):
-        arrays: dict[str, float] = {}
-        for name, problem in cliffs.problems(n, rows).items():
+        problems = cliffs.problems(n, rows)
+        for name, problem in problems.items():
             with tempfile.TemporaryDirectory() as folder:
                 data = dict(cliffs.forms(problem, Path(folder)))
-                runs = [partial(cliffs.lh.gradient, *problem[:2], each) for each in data.values()]
-                for form, own in zip(data, cliffs.costs(runs, rows, 9), strict=True):
-                    arrays.setdefault(name, own)
-                    ratio(*(name, own, arrays[problem.like]) if form == "array" else (form, own, arrays[name]))
+                like = problems[problem.like]
+                given = [(*like[:2], like.rows), *((*problem[:2], each) for each in data.values())]
+                # In turns, since the machine may be slower a second later.
+                against, *found = cliffs.costs([partial(cliffs.lh.gradient, *each) for each in given], rows, 9)
+                for form, own in zip(data, found, strict=True):
+                    ratio(*(name, own, against) if form == "array" else (form, own, found[0]))
     for n in (2, 3, 4, 5, 6, 8):
         for name, given in cliffs.with_covariates(n, rows).items():
             for call in cliffs.ANSWERS.values():
