@@ -17,7 +17,9 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.lowering import Lowering
 
-CHUNK, LEAST_CHUNK = 1024, 64  # rows of a chunk: what is held of it stays near; half, if each has a matrix
+# Rows of a chunk: what is held of it stays near; half, if each has a matrix. Not a power of 2, which would put the rows
+# of all lanes in the same places of the cache.
+CHUNK, LEAST_CHUNK = 992, 64
 COPIED_ROWS = 1 << 18  # rows of a block that is copied
 SHARE = 1 << 14  # rows that are looked at, or turned into numbers, at a time
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy

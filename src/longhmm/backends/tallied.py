@@ -20,7 +20,7 @@ class _Tallied(ctypes.Structure):
         *((name, WHOLE) for name in ("rows", "features", "n_starts", "bins")),
         *((name, ADDRESS) for name in ("numbers", "starts", "origin")),
         *((name, REAL) for name in ("start", "per", "far")),
-        *((name, ADDRESS) for name in ("wanted", "found", "n_found", "counts", "sums")),
+        *((name, ADDRESS) for name in ("wanted", "found", "first", "counts", "sums")),
     )
 
 
@@ -41,7 +41,7 @@ class Bins(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Of each feature `(D,)`: distances from `origin`, their pairs of neighbours, and counts `(D, bins)`."""
+    """Of each feature `(D,)`: distances from `origin`, their pairs of neighbours, and counts `(D, PARTS, bins)`."""
 
     origin: np.ndarray
     seen: np.ndarray
@@ -51,7 +51,7 @@ class Tally(NamedTuple):
     of_pairs: np.ndarray  # sum of both
     products: np.ndarray
     far: np.ndarray  # how many numbers lie beyond
-    in_bins: np.ndarray
+    in_parts: np.ndarray
 
 
 def tally(numbers: np.ndarray, starts: np.ndarray, bins: Bins, far: float) -> Tally:
@@ -63,21 +63,19 @@ def tally(numbers: np.ndarray, starts: np.ndarray, bins: Bins, far: float) -> Ta
     if not _run(numbers, starts, origin, bins, far, None, None, None, counts, sums):
         sums[:, 0] = [_sums(*each, starts, far) for each in zip(numbers, origin, strict=True)]
         counts[:, 0] = [np.bincount(bins.of(column), minlength=bins.size + 1) for column in numbers]
-    return Tally._make([origin, *sums.sum(axis=1).T, counts.sum(axis=1, dtype=np.int64)[:, :-1]])
+    return Tally._make([origin, *sums.sum(axis=1).T, counts[..., :-1]])
 
 
-def numbers_in(numbers: np.ndarray, bins: Bins, wanted: np.ndarray) -> list[np.ndarray]:
-    """Of each feature of numbers `(D, n)`, those in bins that are `wanted (D, bins)`, in any order."""
-    found, n_found = np.empty(numbers.shape), np.zeros((len(numbers), PARTS), np.int64)
+def numbers_in(numbers: np.ndarray, bins: Bins, wanted: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
+    """Of each feature of numbers `(D, n)`, those in bins that are `wanted (D, bins)`, in any order; `counts` as in
+    `Tally` say how many there are, so that no more memory is touched."""
     wanted = np.ascontiguousarray(wanted, bool)
-    if not _run(numbers, n_found[0, :0], np.zeros(len(numbers)), bins, 0.0, wanted, found, n_found, None, None):
+    sizes = np.stack([own[:, which].sum(axis=1, dtype=np.int64) for own, which in zip(counts, wanted, strict=True)])
+    first, found = np.cumsum(sizes).reshape(sizes.shape) - sizes, np.empty(sizes.sum())
+    if not _run(numbers, first[0, :0], np.zeros(len(numbers)), bins, 0.0, wanted, found, first, None, None):
         every = np.pad(wanted, ((0, 0), (0, 1)))
         return [column[own[bins.of(column)]] for column, own in zip(numbers, every, strict=True)]
-    size = -(-numbers.shape[1] // PARTS)
-    return [
-        np.concatenate([column[size * part :][:count] for part, count in enumerate(counts)])
-        for column, counts in zip(found, n_found, strict=True)
-    ]
+    return np.split(found, first[1:, 0])
 
 
 def _run(numbers: np.ndarray, starts: np.ndarray, origin: np.ndarray, bins: Bins, far: float, *arrays: Any) -> bool:

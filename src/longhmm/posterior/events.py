@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +53,11 @@ class Decoding(Draws):
         """
         sequences = on_cluster(self.model.opened(data), client)
         total = array_for(out, (sequences.length, self.model.n_states))
-        total[...] = 0
-        share = partial(_share, len(self.thinned(draws)))
-        for params in self.iterate(draws):
-            for start, part in stream(self.model, params, sequences, reduce=share, forward_only=causal):
-                total[start : start + len(part)] += part
+        for number, params in enumerate(self.iterate(draws)):
+            for start, part in stream(self.model, params, sequences, reduce=_narrow, forward_only=causal):
+                own = total[start : start + len(part)]
+                np.add(own, part, out=own) if number else np.copyto(own, part)
+        total /= len(self.thinned(draws))
         return total
 
     def events(
@@ -111,9 +110,9 @@ def visit_starts(path: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return np.union1d(np.flatnonzero(path[1:] != path[:-1]) + 1, offsets[:-1])
 
 
-def _share(draws: int, own: Own) -> tuple[int, np.ndarray]:
+def _narrow(own: Own) -> tuple[int, np.ndarray]:
     assert own.probabilities is not None
-    return own.start, np.asarray(own.probabilities / draws, np.float32)
+    return own.start, own.probabilities.astype(np.float32)
 
 
 def array_for(out: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -41,6 +41,6 @@ def test_distances_need_no_order(n):
     for bins in (Bins(64, 4.0), Bins(1 << 14, 4.0)):
         for kernel in (nullcontext(), patch.object(native, "available", lambda: False)):
             with kernel:
-                counts = tally(numbers, np.zeros(0), bins, 4.0).in_bins
+                counts = tally(numbers, np.zeros(0), bins, 4.0).in_parts
                 found = normal_distances(numbers, bins, counts)
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)

@@ -184,9 +184,10 @@ inline double sum_of_block(const double* x) {
   }
 }
 
-// Rows [begin, begin + n), with states in blocks of W, all of them in one where `one`; says which rows are left.
+// Rows [begin, begin + n), with states in blocks of W, all of them in one where `one`; says which rows are left, and
+// keeps the smallest value of each feature, lane by lane.
 template <int W, int P, bool one>
-void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, double* lowest) {
+void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, Vec<double>* lowest) {
   typedef typename Block<W>::type V;
   const int64_t K = one ? W : all.states, D = all.features, padded = one ? W : all.padded, blocks = padded / W;
   const int64_t* open = std::lower_bound(all.opens, all.opens + all.n_opens, begin);
@@ -224,12 +225,10 @@ void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, double* 
     else
       copy_column(static_cast<const float*>(all.values) + begin * D + d, D, n, y);
     for (int64_t i = n; i < MIXED_ROWS; ++i) y[i] = none;
-    Vec<double> low = load<double>(y);
     for (int64_t i = 0; i < n; i += Vector<double>::lanes) {
       const Vec<double> own = load<double>(y + i);
-      low = low < own ? low : own == own ? own : low;
+      lowest[d] = own < lowest[d] ? own : lowest[d];  // NaN is not less
     }
-    for (int lane = 0; lane < Vector<double>::lanes; ++lane) lowest[d] = low[lane] < lowest[d] ? low[lane] : lowest[d];
     find<P == 2>(all.places[d], y, all.spread + begin * D + d, D, n, slot, t);
     const double* const numbers = all.places[d].numbers;
     for (int64_t i = 0; i < n; ++i) {
@@ -258,12 +257,12 @@ void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, double* 
 }
 
 template <int W, int P>
-void mix_states(const Mixed& all, int64_t begin, int64_t n, double* left, double* lowest) {
+void mix_states(const Mixed& all, int64_t begin, int64_t n, double* left, Vec<double>* lowest) {
   (all.states == W ? mix_rows<W, P, true> : mix_rows<W, P, false>)(all, begin, n, left, lowest);
 }
 
 template <int P>
-void mix_terms(const Mixed& all, int64_t begin, int64_t n, double* left, double* lowest) {
+void mix_terms(const Mixed& all, int64_t begin, int64_t n, double* left, Vec<double>* lowest) {
   switch (all.padded) {
     case 2:
       return mix_states<2, P>(all, begin, n, left, lowest);
@@ -276,18 +275,22 @@ void mix_terms(const Mixed& all, int64_t begin, int64_t n, double* left, double*
 
 void mix(const Mixed& all, int64_t task) {
   const int64_t begin = task * MIXED_TASK, stop = std::min(begin + MIXED_TASK, all.rows);
-  double* const lowest = all.lowest + task * all.features;
-  std::fill_n(lowest, all.features, std::numeric_limits<double>::infinity());
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  std::vector<Vec<double>> lowest(all.features, Vec<double>{} + infinity);
   int64_t* const left = all.left + begin;
   int64_t count = 0;
   for (int64_t from = begin; from < stop; from += MIXED_ROWS) {
     const int64_t n = std::min(MIXED_ROWS, stop - from);
     double here[MIXED_ROWS] = {};  // how much of a row is not told
-    (all.terms == 2 ? mix_terms<2> : mix_terms<8>)(all, from, n, here, lowest);
+    (all.terms == 2 ? mix_terms<2> : mix_terms<8>)(all, from, n, here, lowest.data());
     for (int64_t i = 0; i < n; ++i)
       if (here[i]) left[count++] = from + i;
   }
   all.n_left[task] = count;
+  for (int64_t d = 0; d < all.features; ++d) {
+    double& low = all.lowest[task * all.features + d] = infinity;
+    for (int lane = 0; lane < Vector<double>::lanes; ++lane) low = std::min(low, double(lowest[d][lane]));
+  }
 }
 
 }  // namespace VARIANT

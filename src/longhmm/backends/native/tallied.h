@@ -17,8 +17,8 @@ struct Tallied {
   double from, per;       // bins are those of (number - from) * per; the first and the last hold all beyond
   double far;
   const bool* wanted;     // optional, (features, bins): then numbers in these are given, and nothing else
-  double* found;          // (features, rows): from the first row of each part on
-  int64_t* n_found;       // (features, parts)
+  double* found;          // those of all parts, one after the other
+  const int64_t* first;   // (features, parts): where those of each begin
   uint32_t* counts;       // (features, parts, bins + 1): the last is of those missing
   // (features, parts, TALLIED_SUMS): numbers, their sum and sum of squares; pairs of neighbours, sums of both and of
   // their products; numbers beyond `far`
@@ -62,15 +62,24 @@ void tally(const Tallied& all, int64_t task) {
   const double *const x = all.numbers + d * all.rows, origin = all.origin[d];
   int32_t bin[TALLIED_ROWS];
   if (all.wanted) {
-    const bool* const wanted = all.wanted + d * all.bins;
-    double* to = all.found + d * all.rows + begin;
-    for (int64_t from = begin; from < stop; from += TALLIED_ROWS) {
-      const int64_t n = std::min(TALLIED_ROWS, stop - from);
+    const bool *const wanted = all.wanted + d * all.bins, *const end = wanted + all.bins;
+    const int64_t low = std::find(wanted, end, true) - wanted;
+    int64_t high = all.bins;
+    while (high > low && !wanted[high - 1]) --high;
+    // Few numbers lie between the first bin that is wanted and the last, which is soon seen of many at a time.
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const double least = low ? double(low) : -infinity, most = high < all.bins ? double(high) : infinity;
+    double* to = all.found + all.first[task];
+    for (int64_t from = begin; low < high && from < stop; from += W) {
+      const int64_t n = std::min(W, stop - from);
+      if (n == W) {
+        const V at = (load<double>(x + from) - all.from) * all.per;
+        if (!any<double>((at >= least) & (at < most))) continue;
+      }
       bins_of(all, x + from, n, bin);
       for (int64_t i = 0; i < n; ++i)
         if (bin[i] < all.bins && wanted[bin[i]]) *to++ = x[from + i];
     }
-    all.n_found[task] = to - (all.found + d * all.rows + begin);
     return;
   }
   uint32_t* const counts = all.counts + task * (all.bins + 1);

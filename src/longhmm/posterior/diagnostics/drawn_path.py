@@ -30,13 +30,18 @@ class Excerpt(NamedTuple):
 
     rows: Sequences  # every piece a sequence
     counts: np.ndarray  # (n,) which rows count
-    position: np.ndarray  # (n,) where they stand in the data
+    spans: list[tuple[int, int]]  # the pieces, as they lie in the data
+
+    @property
+    def position(self) -> np.ndarray:
+        """`(n,)`, where rows stand in the data."""
+        return np.concatenate([np.arange(*span) for span in self.spans])
 
 
 def excerpts(sequences: Sequences, most: int) -> Excerpt:
     """All rows, or `most` of them in ten places; those of a smaller excerpt are among those of a larger one."""
     if sequences.length <= most:
-        return Excerpt(sequences, np.ones(sequences.length, bool), np.arange(sequences.length))
+        return Excerpt(sequences, np.ones(sequences.length, bool), [(0, sequences.length)])
     size = max(1, most // PLACES)
     starts = np.maximum(evenly_spaced(sequences.length, PLACES) - size // 2, 0)
     spans = [(start, min(start + size, sequences.length)) for start in starts.tolist()]
@@ -46,7 +51,7 @@ def excerpts(sequences: Sequences, most: int) -> Excerpt:
         if start not in sequences.offsets:
             counts[at : min(at + BURN, found.offsets[np.searchsorted(found.offsets, at, side="right")])] = False
         at += stop - start
-    return Excerpt(found, counts, np.concatenate([np.arange(*span) for span in spans]))
+    return Excerpt(found, counts, spans)
 
 
 class DrawnPath:
@@ -54,7 +59,8 @@ class DrawnPath:
 
     def __init__(self, model: HMM, params: Mapping[str, Any], sequences: Sequences, *, seed: int = 0) -> None:
         self.model, self.params, self.whole = model, model.validate(params), sequences
-        self.part, self.counts, self.position = excerpts(sequences, MOST_ROWS)
+        self.part, self.counts, _ = excerpt = excerpts(sequences, MOST_ROWS)
+        self.position = excerpt.position
         self.states, self.seed = self._drawn(seed), seed
 
     def _drawn(self, seed: int) -> np.ndarray:

@@ -49,7 +49,8 @@ class ByTime(NamedTuple):
 
 def log_densities(path: DrawnPath) -> np.ndarray:
     """`(n, 1)`, the log density of each row of the excerpt given its state; NaN where anything is missing."""
-    part, _, position = excerpts(path.whole, MOST_ROWS)
+    part, *_ = excerpt = excerpts(path.whole, MOST_ROWS)
+    position = excerpt.position
     _, model, complete = unfold(path.model, path.params)
     rows = part.rows(0, part.length, model.lags)
     found = in_float64(_log_likelihoods, model, complete, rows)
@@ -62,8 +63,8 @@ def log_densities(path: DrawnPath) -> np.ndarray:
 
 def by_time(path: DrawnPath, values: np.ndarray, least: int) -> Iterator[ByTime]:
     """Compare values `(n, D)` of the excerpt's rows between times and between sequences, state by state."""
-    _, counts, position = excerpts(path.whole, MOST_ROWS)
-    states = path.at(position)
+    _, counts, _ = excerpt = excerpts(path.whole, MOST_ROWS)
+    states = path.at(position := excerpt.position)
     for grouping in groupings(path.whole, position):
         for state in range(path.model.n_states):
             for feature, column in enumerate(values.T):

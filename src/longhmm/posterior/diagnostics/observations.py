@@ -71,11 +71,11 @@ def residuals(
     """Normal quantiles of `P(y_t <= observed | y_0 .. y_{t-1})`, feature by feature, of up to `most` observations in
     stretches spread over the data; None where the emission has no distribution function. At parameters that are one
     draw of the posterior, residuals of a right model need no correction."""
-    part, counts, position = excerpts(sequences, most)
+    part, counts, _ = excerpt = excerpts(sequences, most)
     _, model, complete = unfold(model, model.validate(params))
     if (functions := distribution_functions(model, complete, part)) is None:
         return None
-    states = None if path is None else path.remembered(position)
+    states = None if path is None else path.remembered(excerpt.position)
     found = mixed_cdf(model, complete, part, functions, seed, states)
     found = _row_by_row(model, complete, part, functions, seed, states) if found is None else found
     for each in (found.quantiles, found.given)[: 0 if counts.all() else 1 + (states is not None)]:
@@ -117,7 +117,7 @@ def _judged(columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
     bins = Bins(1 << max(10, (columns.shape[1] // IN_BIN).bit_length()), FAR)
     found = tally(columns, starts, bins, FAR)
     n = found.seen
-    distance = normal_distances(columns, bins, found.in_bins)
+    distance = normal_distances(columns, bins, found.in_parts)
     with np.errstate(divide="ignore", invalid="ignore"):  # of features that were hardly seen
         mean = found.sum / n
         variance = found.squares / n - mean**2

@@ -13,9 +13,10 @@ SETS = 20_000  # of uniform ranks, which say how far off chance takes them
 
 
 def normal_distances(numbers: np.ndarray, bins: Bins, counts: np.ndarray) -> np.ndarray:
-    """`(D,)`, Kolmogorov's distances of numbers `(D, n)` from the standard normal distribution. Counts in bins
-    `(D, bins)` say between what bounds they lie; only bins in which they may be attained are put in order, since
+    """`(D,)`, Kolmogorov's distances of numbers `(D, n)` from the standard normal distribution. Counts in bins, those
+    of a `Tally`, say between what bounds they lie; only bins in which they may be attained are put in order, since
     sorting all takes many times as long."""
+    in_parts, counts = counts, counts.sum(axis=1, dtype=np.int64)
     n, edges = np.maximum(counts.sum(axis=1), 1), _below_edges(bins)
     ranks = np.zeros((len(counts), bins.size + 1), np.int64)
     np.cumsum(counts, axis=1, out=ranks[:, 1:])
@@ -23,7 +24,7 @@ def normal_distances(numbers: np.ndarray, bins: Bins, counts: np.ndarray) -> np.
     least = np.abs(above).max(axis=1)
     upper = np.maximum(above[:, :-1] + counts / n[:, None], np.diff(edges) - above[:, :-1])
     near = upper >= least[:, None]
-    each = zip(numbers_in(numbers, bins, near), near, counts, ranks, n, least, strict=True)
+    each = zip(numbers_in(numbers, bins, near, in_parts), near, counts, ranks, n, least, strict=True)
     return np.array([_attained(*own) for own in each])
 
 
