@@ -17,8 +17,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.lowering import Lowering
 
-# Rows of a chunk: what is held of it stays near; half, if each has a matrix. Not a power of 2, which would put the rows
-# of all lanes in the same places of the cache.
+# Rows of a chunk, near enough to stay; half, if each has a matrix. Where it is a power of 2, lanes crowd one another.
 CHUNK, LEAST_CHUNK = 992, 64
 COPIED_ROWS = 1 << 18  # rows of a block that is copied
 SHARE = 1 << 14  # rows that are looked at, or turned into numbers, at a time
