@@ -29,7 +29,7 @@ def test_counts_are_mixed_row_by_row(states):
     values, spread = rng.integers(2, 9, (N, 1)).astype(float), rng.random((N, 1))
     values[5], path, opens = np.nan, rng.integers(states, size=N), np.array([0, 300])
     results = list(np.zeros((2, 1, N)))
-    asked = Rows(before, transition, initial, opens, values, spread, path)
+    asked = Rows(np.roll(before, -1, axis=0), before[0].copy(), transition, initial, opens, values, spread, path)
     if (found := mix([table], asked, 1e-5, N, results)) is None:
         pytest.skip(native.status())
     predicted = before @ transition
@@ -54,7 +54,7 @@ def test_the_tails_are_found_in_every_task():
     """Rows without a table's word, among several tasks; quantiles from the middle to the faintest probability."""
     n, chance = 10_000, np.linspace(-1e-5, 1 + 1e-5, 10_000)
     table = Table(0.0, 1.0, 0.0, 0, 0, np.zeros((2, 1), np.int32), np.array([[[0.0, 0.0], [1.0, 1.0]]]))
-    one = (np.full((n, 2), 0.5), np.full((2, 2), 0.5), np.full(2, 0.5), np.zeros(0, np.int64))
+    one = (np.full((n, 2), 0.5), np.full(2, 0.5), np.full((2, 2), 0.5), np.full(2, 0.5), np.zeros(0, np.int64))
     results = [np.zeros((1, n))]
     found = mix([table], Rows(*one, np.zeros((n, 1)), chance[:, None].copy(), None), 2e-5, n, results)
     if found is None:
@@ -67,4 +67,4 @@ def test_the_tails_are_found_in_every_task():
 
 def test_without_the_kernel_nothing_is_written():
     with patch.object(native, "available", lambda: False):
-        assert mix([], Rows(*[np.zeros((1, 1))] * 5, None, None), 1e-5, 1, []) is None
+        assert mix([], Rows(*[np.zeros((1, 1))] * 6, None, None), 1e-5, 1, []) is None

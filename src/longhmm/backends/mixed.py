@@ -29,7 +29,8 @@ class _Mixed(ctypes.Structure):
 
     _fields_ = (
         *((name, WHOLE) for name in ("rows", "states", "padded", "features", "terms", "n_opens", "stride", "wide")),
-        *((name, ADDRESS) for name in ("before", "transition", "initial", "opens", "values", "spread", "path")),
+        *((name, ADDRESS) for name in ("filtered", "recent", "transition", "initial")),
+        *((name, ADDRESS) for name in ("opens", "values", "spread", "path")),
         *((name, kind) for name, kind in (("places", ADDRESS), ("faintest", REAL))),
         *((name, ADDRESS) for name in ("quantiles", "given", "left", "n_left", "lowest")),
     )
@@ -39,7 +40,8 @@ class Rows(NamedTuple):
     """What is asked of rows: contiguous arrays, as mixed.h names them; those that are optional may be None, and values
     are of single or double precision."""
 
-    before: np.ndarray
+    filtered: np.ndarray
+    recent: np.ndarray
     transition: np.ndarray
     initial: np.ndarray
     opens: np.ndarray
@@ -66,7 +68,7 @@ def mix(tables: Sequence[Any], rows: Rows, faintest: float, stride: int, results
     )
     terms, padded = tables[0].numbers.shape[1:]
     n, wide = len(rows.values), rows.values.dtype == np.float64
-    sizes = (n, rows.before.shape[1], padded, len(tables), terms, len(rows.opens), stride, wide)
+    sizes = (n, rows.filtered.shape[1], padded, len(tables), terms, len(rows.opens), stride, wide)
     left, n_left = np.empty(n, np.int64), np.empty(-(-n // TASK), np.int64)
     lowest = np.empty((len(n_left), len(tables)))
     outputs = *[*map(at, results), None][:2], *map(at, (left, n_left, lowest))

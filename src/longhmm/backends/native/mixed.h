@@ -26,7 +26,8 @@ struct Mixed {
   int64_t rows, states, padded, features, terms, n_opens;
   int64_t stride;            // numbers between one feature's results and the next one's
   int64_t wide;              // whether values are of double precision
-  const double* before;      // (rows, states): filtered probabilities of the row before each
+  const double* filtered;    // (rows, states): their filtered probabilities
+  const double* recent;      // (states): those of the row before the first
   const double* transition;  // (states, padded)
   const double* initial;     // (padded)
   const int64_t* opens;      // (n_opens): rows that begin a sequence, rising
@@ -94,15 +95,16 @@ inline Vec<double> far_quantile(Vec<double> p) {
 inline void normal_quantiles(const double* p, int64_t n, double* to) {
   constexpr int64_t W = Vector<double>::lanes;
   double found[MIXED_ROWS];
-  int far[MIXED_ROWS + W];
+  int far[MIXED_ROWS + W], is_far[MIXED_ROWS];
   int64_t count = 0;
   for (int64_t i = 0; i < n; i += W) {
     const Vec<double> own = near_quantile(load<double>(p + i));
     std::memcpy(found + i, &own, sizeof own);
   }
+  for (int64_t i = 0; i < MIXED_ROWS; ++i) is_far[i] = std::abs(p[i] - 0.5) > 0.425;
   for (int64_t i = 0; i < n; ++i) {
     far[count] = int(i);
-    count += std::abs(p[i] - 0.5) > 0.425;
+    count += is_far[i];
   }
   for (int64_t i = 0; i < W; ++i) far[count + i] = far[0];
   for (int64_t i = 0; i < count; i += W) {
@@ -202,7 +204,8 @@ void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, Vec<doub
   for (int64_t i = 0; i < n; ++i) {
     const bool opens = open < last && *open == begin + i;
     open += opens;
-    const double* before = all.before + (begin + i) * K;
+    const double* before = begin + i ? all.filtered + (begin + i - 1) * K : all.recent;
+    __builtin_prefetch(before + MIXED_ROWS * K);  // a page further on, where the processor does not look by itself
     for (int64_t b = 0; b < blocks; ++b) {
       V found = opens ? load_block<W>(all.initial + b * W) : before[0] * row(0, b);
       for (int64_t k = 1; !opens && k < K; ++k) found += before[k] * row(k, b);

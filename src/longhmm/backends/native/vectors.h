@@ -82,9 +82,11 @@ inline __attribute__((always_inline)) void transpose(Vec<T>* rows) {
 
 template <class T>
 inline bool any(Bits<T> mask) {
-  bool found = false;
-  for (int lane = 0; lane < Vector<T>::lanes; ++lane) found |= mask[lane] != 0;
-  return found;
+  int64_t found[VECTOR_BYTES / 8];  // by halves
+  std::memcpy(found, &mask, sizeof mask);
+  for (int size = VECTOR_BYTES / 16; size > 0; size /= 2)
+    for (int i = 0; i < size; ++i) found[i] |= found[i + size];
+  return found[0] != 0;
 }
 
 // Sum over lanes, by halves.

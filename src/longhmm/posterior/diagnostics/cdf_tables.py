@@ -26,7 +26,6 @@ AT_ONCE = 1 << 16  # rows whose functions are evaluated together: longer data sh
 POINTS = 1 << 10  # values of a table that are evaluated together
 FEWEST = 1 << 14  # rows for which polynomials are made
 SAMPLE = 1 << 14  # rows that say where intervals are worth it
-FEW = 16  # of these, one in so many says where intervals begin and how wide they are
 SHARE = 4  # rows for each value of a table, at least
 BITS = range(5, 11)  # intervals between two powers of 2 are two to the power of these
 ALONE = 0.002  # share of rows in intervals where polynomials are wrong, at most, unless intervals are the smallest
@@ -152,7 +151,7 @@ def _polynomials(model: HMM, params: Mapping[str, Any], few: np.ndarray, length:
     """Those of features of so many rows, from a few of these; None where some need too many intervals. Features are
     evaluated side by side, since a call costs as much as many values."""
     positive = model.emission.untied.support is constraints.positive
-    found = [_placed(seen, positive) for seen in few[::FEW].T]
+    found = [_placed(seen, positive) for seen in few.T]
     at = np.append(NODES, 1.0)
     for width in BITS:
         cut = {d: _cut(each, width, few[:, d]) for d, each in enumerate(found) if each and not each.shift}
@@ -183,7 +182,7 @@ def _placed(seen: np.ndarray, positive: bool) -> Table | None:
     """Where the intervals of a feature begin, which are not yet cut; None where there is nothing to cut."""
     if not len(seen):
         return None
-    low, centre, high = np.quantile(seen, [0.25, 0.5, 0.75])
+    low, centre, high = np.sort(seen)[len(seen) * np.arange(1, 4) // 4]
     if not (low < high and (centre > 0 or not positive)):
         return None
     origin, scale, least = (0.0, 1 / centre, 0.0) if positive else (centre, 1 / (high - low), 1.0)

@@ -56,7 +56,7 @@ class MixedCdf:
 
     def __init__(self, params: Mapping[str, Any], part: Sequences, own: list[Table], path: np.ndarray | None) -> None:
         self.part, self.tables, self.path = part, own, path
-        self.counts, self.recent = not own[0].shift, np.zeros((1, len(params["initial"])))
+        self.counts, self.recent = not own[0].shift, np.zeros(len(params["initial"]))
         self.transition, self.initial = (padded(params[name]) for name in ("transition", "initial"))
         self.quantiles, self.lowest = np.empty((part.dim, part.length)), np.full(part.dim, np.inf)
         self.given = np.empty(self.quantiles.shape) if path is not None else self.quantiles[:0]
@@ -66,28 +66,23 @@ class MixedCdf:
         """Rows `(n, D)`, NaN where missing, with their filtered probabilities; counts lie at `spread` of their
         steps."""
         filtered = np.ascontiguousarray(own.probabilities, np.float64)
-        # The prediction of a block's first row comes from the block before.
-        for piece, before in ((slice(0, 1), self.recent), (slice(1, None), filtered)):
-            if len(values[piece]):
-                self._add(own.start + piece.start, before, values[piece], None if spread is None else spread[piece])
-        self.recent = filtered[-1:].copy()
-
-    def _add(self, start: int, before: np.ndarray, values: np.ndarray, spread: np.ndarray | None) -> None:
-        rows, offsets = slice(start, start + len(values)), self.part.offsets[:-1]
-        opens = offsets[slice(*np.searchsorted(offsets, [start, rows.stop]))].astype(np.int64) - start
+        rows, offsets = slice(own.start, own.stop), self.part.offsets[:-1]
+        opens = offsets[slice(*np.searchsorted(offsets, [own.start, own.stop]))].astype(np.int64) - own.start
         path = None if self.path is None else np.ascontiguousarray(self.path[rows], np.int64)
         results = [each[:, rows] for each in (self.quantiles, self.given) if len(each)]
-        asked = mixed.Rows(before, self.transition, self.initial, opens, values, spread, path)
+        asked = mixed.Rows(filtered, self.recent, self.transition, self.initial, opens, values, spread, path)
         found = mixed.mix(self.tables, asked, FAINTEST, self.part.length, results) or self._on_host(asked, results)
         self.lowest = np.minimum(self.lowest, found.lowest)
         if len(at := found.left):
-            predicted = self._predicted(before[at], np.flatnonzero(np.isin(at, opens)))
             some = (None if each is None else each[at] for each in (values, spread, path))
-            self._left.append((start + at, predicted, *some))
+            self._left.append((own.start + at, self._predicted(asked, at), *some))
+        self.recent = filtered[-1].copy()
 
-    def _predicted(self, before: np.ndarray, opens: np.ndarray) -> np.ndarray:
+    def _predicted(self, asked: mixed.Rows, at: np.ndarray) -> np.ndarray:
+        """Of some rows; what is predicted of a block's first row comes from the block before."""
+        before = np.where(at[:, None] > 0, asked.filtered[at - 1], asked.recent)
         found = np.asarray(before @ self.transition[:, : before.shape[1]])
-        found[opens] = self.initial[: before.shape[1]]
+        found[np.isin(at, asked.opens)] = self.initial[: before.shape[1]]
         return found
 
     def _on_host(self, asked: mixed.Rows, results: list[np.ndarray]) -> mixed.Mixed:
@@ -95,7 +90,7 @@ class MixedCdf:
             return np.where((chance >= FAINTEST) & (chance <= 1 - FAINTEST), chance, np.nan)
 
         values, spread, path = asked.values.astype(np.float64), asked.spread, asked.path
-        predicted = self._predicted(asked.before[: len(values)], asked.opens)
+        predicted = self._predicted(asked, np.arange(len(values)))
         for d, table in enumerate(self.tables):
             of_states = table.of_states(values[:, d], None if spread is None else spread[:, d])
             results[0][d] = ndtri(told(np.einsum("nk,nk->n", predicted, of_states[:, : predicted.shape[1]])))
