@@ -31,7 +31,7 @@ def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, o
             for i, row in enumerate(_entries(covariance))
         ]
         total: Any = 0.0
-        for row in _inverse_factor(masked):
+        for row in _factors(masked)[1]:
             z = sum(entry * residual[..., j] for j, entry in enumerate(row))
             total = total + jnp.log(row[-1]) - 0.5 * z * z
         return total - constant
@@ -44,7 +44,7 @@ def whitening(covariance: jax.Array) -> jax.Array:
     """Rows of M `(..., D (D + 1) / 2)`, lower triangular, with `M covariance M^T = I`: the inverse Cholesky factor."""
     features = covariance.shape[-1]
     if features <= UNROLLED:
-        return jnp.stack([entry for row in _inverse_factor(_entries(covariance)) for entry in row], axis=-1)
+        return jnp.stack([entry for row in _factors(_entries(covariance))[1] for entry in row], axis=-1)
     return inverse_factor(covariance)[..., *np.tril_indices(features)]
 
 
@@ -100,9 +100,9 @@ def _entries(covariance: jax.Array) -> Triangle:
     return [[0.5 * (covariance[..., i, j] + covariance[..., j, i]) for j in range(i + 1)] for i in range(features)]
 
 
-def _inverse_factor(entries: Triangle) -> Triangle:
-    """The inverse Cholesky factor, scalar by scalar."""
-    rows: Triangle = []  # of the factor itself
+def _factors(entries: Triangle) -> tuple[Triangle, Triangle]:
+    """The Cholesky factor below its diagonal, and its inverse with that, scalar by scalar."""
+    rows: Triangle = []
     inverse: Triangle = []
     for i, row in enumerate(entries):
         rows.append([])
@@ -111,7 +111,7 @@ def _inverse_factor(entries: Triangle) -> Triangle:
         diagonal = jax.lax.rsqrt(row[i] - sum((rows[i][m] ** 2 for m in range(i)), 0.0))
         solved = [-diagonal * sum(rows[i][m] * inverse[m][j] for m in range(j, i)) for j in range(i)]
         inverse.append([*solved, diagonal])
-    return inverse
+    return rows, inverse
 
 
 def is_covariance(matrices: np.ndarray) -> bool:
@@ -121,12 +121,12 @@ def is_covariance(matrices: np.ndarray) -> bool:
 
 
 class CovarianceBijection:
-    """NumPyro's bijection to positive definite matrices, with the way there written out for few features. The
-    coordinates are NumPyro's: entries below the diagonal of the Cholesky factor, then logarithms of its diagonal."""
+    """NumPyro's bijection to positive definite matrices, with both ways written out for few features. The coordinates
+    are NumPyro's: entries below the diagonal of the Cholesky factor, then logarithms of its diagonal."""
 
     def __init__(self) -> None:
         self._general = biject_to(constraints.positive_definite)
-        self.inv, self.inverse_shape = self._general.inv, self._general.inverse_shape
+        self.inverse_shape = self._general.inverse_shape
 
     def __call__(self, u: jax.Array) -> jax.Array:
         features = self._general.forward_shape(u.shape)[-1]
@@ -136,6 +136,13 @@ class CovarianceBijection:
         rows = [[u[..., next(below)] for _ in range(i)] + [jnp.exp(u[..., i - features])] for i in range(features)]
         product = [[sum(a * b for a, b in zip(one, other, strict=False)) for other in rows] for one in rows]
         return jnp.stack([jnp.stack(row, axis=-1) for row in product], axis=-2)
+
+    def inv(self, covariance: jax.Array) -> jax.Array:
+        if covariance.shape[-1] > UNROLLED:
+            return self._general.inv(covariance)
+        below, inverse = _factors(_entries(covariance))
+        logs = [-jnp.log(row[-1]) for row in inverse]
+        return jnp.stack([*(entry for row in below for entry in row), *logs], axis=-1)
 
     def log_abs_det_jacobian(self, u: jax.Array, value: jax.Array) -> jax.Array:
         """`log |d value / d u|`: of the exponentials on the diagonal, and of the product of factors."""
