@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 Params = dict[str, jax.Array]
 _summaries: WeakKeyDictionary[Sequences, DataSummary] = WeakKeyDictionary()  # of data that are kept open
-# The same data, opened again, give the same emission: with what it has cached.
+# The same data, opened again, give the same emission, and the same model: with what they have cached.
 _scaled = lru_cache(4)(lambda emission, summary: emission.resolve(summary))
+_resolved = lru_cache(4)(lambda model, summary: model.scaled_to(summary))
 
 
 class Potentials(NamedTuple):
@@ -138,9 +139,14 @@ class HMM(WithFormulas, Tree):
         if not model.emission.is_resolved:
             if sequences not in _summaries:
                 _summaries[sequences] = summarise(subsample(sequences))
-            model = copy.copy(model)
-            model.emission = _scaled(model.emission, _summaries[sequences])
-            model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
+            model = _resolved(model, _summaries[sequences])
+        return model
+
+    def scaled_to(self, summary: DataSummary) -> HMM:
+        """This model with default priors scaled to data of which this is known."""
+        model = copy.copy(self)
+        model.emission = _scaled(model.emission, summary)
+        model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
         return model
 
     def check_dim(self, sequences: Sequences) -> None:

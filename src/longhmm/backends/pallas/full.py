@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -77,31 +78,56 @@ class Laid:
     def totals(self, model: HMM, params: Mapping[str, np.ndarray], then: Then | None = None, given: Any = None) -> Any:
         """Log likelihood, first states, transitions and sums of all data at checked parameters, or what `then` makes of
         them in the same program; None where messages at boundaries do not agree or underflow lost something."""
-        leaves, structure = jax.tree.flatten((model, dict(params), given, self.log_base_measure))
-        numbers = [np.asarray(each) for each in leaves]
-        form, then = Form(structure, tuple((each.shape, each.dtype) for each in numbers)), then or AS_THEY_ARE
+        (own, outer), (numbers, inner) = _of_model(model), _packed((dict(params), given, self.log_base_measure))
+        forms, then = (outer, inner), then or AS_THEY_ARE
         with jax.enable_x64(True):
             # One copy there, 0.15 ms, and none back: of one, 0.25. A pass over 20 million rows takes 1.2.
-            packed: Any = np.concatenate([each.ravel() for each in numbers], dtype=np.float64)
-            state: Any = (packed, self.before_all, None)
+            state: Any = (np.concatenate([own, numbers]), self.before_all, None)
             for block in self.blocks[:-1]:
-                state = _sums(form, self.plan, None, block, *state)
-            vector = np.asarray(_sums(form, self.plan, then, self.blocks[-1], *state))
-            gap, lost, made = _made(form, self.plan, then).unpacked(vector)
+                state = _sums(forms, self.plan, None, block, *state)
+            vector = np.asarray(_sums(forms, self.plan, then, self.blocks[-1], *state))
+            gap, lost, made = _made(forms, self.plan, then).unpacked(vector)
         return None if lost or not gap <= TOLERANCE else made
 
 
-class Form(NamedTuple):
-    """How arrays lie in one: their tree, and shape and type of each."""
+@dataclass(frozen=True, eq=False)
+class Form:
+    """How arrays lie in one: their tree, and shape and type of each. Equal ones are the same object (see `form_of`):
+    finding a program by what a tree holds takes longer than anything else that Python does for a pass."""
 
     structure: Any
     leaves: tuple[tuple[tuple[int, ...], Any], ...]
+
+    @cached_property
+    def size(self) -> int:
+        return sum(math.prod(shape) for shape, _ in self.leaves)
 
     def unpacked(self, packed: Any) -> Any:
         parts, at = [], 0
         for shape, dtype in self.leaves:
             parts.append(packed[at : (at := at + math.prod(shape))].reshape(shape).astype(dtype))
         return jax.tree.unflatten(self.structure, parts)
+
+
+form_of = cache(Form)
+
+
+def _packed(tree: Any) -> tuple[np.ndarray, Form]:
+    """All numbers of a tree in one array, and how they lie there."""
+    leaves, structure = jax.tree.flatten(tree)
+    numbers = [np.asarray(each) for each in leaves]
+    form = form_of(structure, tuple((each.shape, each.dtype) for each in numbers))
+    return np.concatenate([np.zeros(0), *(each.ravel() for each in numbers)], dtype=np.float64), form
+
+
+_of_model = lru_cache(8)(_packed)  # which stays the same, pass after pass
+_structure = lru_cache(8)(lambda emission: form_of(jax.tree.structure(emission), ()))
+
+
+def _unpacked(forms: tuple[Form, Form], packed: Any) -> Any:
+    """Model, parameters, what else is given, and the log base measure."""
+    outer, inner = forms
+    return outer.unpacked(packed[: outer.size]), *inner.unpacked(packed[outer.size :])
 
 
 def _chunk_length(rows: int) -> int:
@@ -147,7 +173,7 @@ def gpu_totals(
     if not (here and windows.usable() and model.n_states <= windows.MOST_STATES):
         return None
     known = _laid.setdefault(sequences, {})
-    key = (jax.tree.structure(model.emission), model.n_states)
+    key = (_structure(model.emission), model.n_states)
     if key not in known and Reader(model, sequences).lowering is None:
         return None
     # The overlap that sufficed before is likely to do so again.
@@ -217,10 +243,12 @@ def _as_asked(plan: Plan, natural: jax.Array, rounded: jax.Array, sums: jax.Arra
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _sums(form: Form, plan: Plan, then: Then | None, block: Block, packed: Any, ends: Any, before: Any) -> Any:
+def _sums(
+    forms: tuple[Form, Form], plan: Plan, then: Then | None, block: Block, packed: Any, ends: Any, before: Any
+) -> Any:
     """`block_sums` at parameters in one array, added to those of the blocks `before`: with that array, which stays on
     the device for the blocks that follow, and the messages behind it; or, with `then`, all that `_made` names."""
-    model, params, given, log_base_measure = form.unpacked(packed)
+    model, params, given, log_base_measure = _unpacked(forms, packed)
     checks, sums, ends = block_sums(model, plan, block, params, ends)
     if before is not None:
         checks = (jnp.maximum(checks[0], before[0][0]), checks[1] | before[0][1])
@@ -235,11 +263,14 @@ def _sums(form: Form, plan: Plan, then: Then | None, block: Block, packed: Any, 
 
 
 @cache
-def _made(form: Form, plan: Plan, then: Then) -> Form:
+def _made(forms: tuple[Form, Form], plan: Plan, then: Then) -> Form:
     """What the last program gives back: the largest disagreement, whether anything was lost, and what `then` makes."""
     n, number = plan.states, partial(jax.ShapeDtypeStruct, dtype=jnp.float64)
-    model, params, given, _ = jax.tree.unflatten(form.structure, (jax.ShapeDtypeStruct(*each) for each in form.leaves))
+    shapes = [[jax.ShapeDtypeStruct(*each) for each in form.leaves] for form in forms]
+    model, (params, given, _) = (
+        jax.tree.unflatten(each.structure, own) for each, own in zip(forms, shapes, strict=True)
+    )
     sums = tuple(map(number, ((), (n,), (n, n), (n, plan.sums))))
     made = jax.eval_shape(then, model, params, given, sums)
     leaves, structure = jax.tree.flatten((number(()), jax.ShapeDtypeStruct((), bool), made))
-    return Form(structure, tuple((each.shape, np.dtype(each.dtype)) for each in leaves))
+    return form_of(structure, tuple((each.shape, np.dtype(each.dtype)) for each in leaves))
