@@ -20,6 +20,7 @@ from longhmm.data.source import ArraySource, Columns, DaskSource, ShiftedSource,
 from longhmm.errors import DataError
 
 _CHECKED_AT_ONCE = 1 << 20  # values, so that looking at data in memory never needs a second copy of them
+_LOOKED_AT = 1 << 15  # rows that are looked at closely, where some of them are missing
 IN_MEMORY = 1 << 28  # bytes; longer recordings are read on demand
 READERS = 8  # reads at a time from stores that may be far away
 
@@ -208,17 +209,20 @@ class Sequences:
         """Refuses what data cannot be; says whether every value is there."""
         values, mask, states, covariates = (stored.get(name) for name in PARTS)
         assert values is not None
-        complete = _all_finite(values)
         if mask is not None:
             self._refuse("mask", start, mask, (mask != 0) & (mask != 1))
-        if not complete:
-            infinite = np.isinf(values)
-            self._refuse("values", start, values, infinite if mask is None else infinite & (mask == 0))
+        missing = False
+        for i in range(0, 0 if _all_finite(values) else len(values), _LOOKED_AT):
+            own = slice(i, i + _LOOKED_AT)
+            if not _all_finite(some := values[own]):
+                infinite = np.isinf(some)
+                self._refuse("values", start + i, some, infinite if mask is None else infinite & (mask[own] == 0))
+                missing |= bool(np.isnan(some).any())
         if states is not None:
             self._refuse("states", start, states, (states < -1) | (states > np.iinfo(np.int32).max))
         if covariates is not None and not _all_finite(covariates):
             self._refuse("covariates", start, covariates, ~np.isfinite(covariates))
-        return complete or not np.isnan(values).any()
+        return not missing
 
     def _refuse(self, what: str, start: int, values: np.ndarray, wrong: np.ndarray) -> None:
         if wrong.any():

@@ -14,6 +14,7 @@ from longhmm.errors import DataError
 
 Columns = str | int | Sequence[str | int] | None
 LONG = 1 << 17  # rows of a stretch that is read for a pass, and not for windows
+KEPT = 1 << 26  # bytes of a map that may stay in memory
 
 _HINTS = {
     "c": "pass the real and imaginary parts as two columns",
@@ -178,8 +179,8 @@ class SlicedSource(Source):
         return self._shaped(np.asarray(self.opened.take(rows, axis=0)), rows.ndim).astype(self.dtype, copy=False)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        pages: Any = None if self.reopen is None or stop - start < LONG else getattr(self.opened, "_mmap", None)
-        if hasattr(pages, "madvise"):
+        pages: Any = None if self.reopen is None or stop - start < LONG else getattr(self.opened, "base", None)
+        if hasattr(pages, "madvise") and len(pages) > KEPT:
             pages.madvise(mmap.MADV_DONTNEED)  # the system may have what was read before
         return np.asarray(self._shaped(np.asarray(self.opened[start:stop]), 1), dtype=self.dtype)
 

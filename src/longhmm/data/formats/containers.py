@@ -2,6 +2,8 @@
 
 import functools
 import math
+import mmap
+import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,18 +35,25 @@ def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
         shape, transposed, dtype = reader(file)
         if dtype.hasobject:
             raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
-        reopen = functools.partial(_map_npy, path, dtype, shape, file.tell(), "F" if transposed else "C")
-        return SlicedSource(reopen(), str(path), columns, reopen)
+        begin = file.tell()
+        _check_size(path, file, dtype, shape, begin)
+    reopen = functools.partial(_map_npy, path, dtype, shape, begin, "F" if transposed else "C")
+    return SlicedSource(np.broadcast_to(np.zeros((), dtype), shape), str(path), columns, reopen)
 
 
 def _map_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], begin: int, order: Any) -> np.ndarray:
-    """The map; a file cut short is reported when it is opened, with the last row it still holds."""
-    with refusing(NO_NPY.format(path), SAVE_AGAIN):
-        held, row = path.stat().st_size - begin, dtype.itemsize * math.prod(shape[1:])
+    """The map, without what `numpy.memmap` looks up besides: short files are opened as often as they are read."""
+    with refusing(NO_NPY.format(path), SAVE_AGAIN), path.open("rb") as file:
+        _check_size(path, file, dtype, shape, begin)
+        return np.ndarray(shape, dtype, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), begin, order=order)
+
+
+def _check_size(path: Path, file: Any, dtype: np.dtype, shape: tuple[int, ...], begin: int) -> None:
+    """A file cut short is reported when it is opened, with the last row it still holds."""
+    held, row = os.fstat(file.fileno()).st_size - begin, dtype.itemsize * math.prod(shape[1:])
     if shape and held < shape[0] * row:
         early = f"after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes)"
         raise DataError(f"{path} ends early, {early}; copy or write the file again")
-    return np.memmap(path, dtype, "r", begin, shape, order)
 
 
 @opener(".npz", datasets=True)
