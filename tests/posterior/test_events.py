@@ -26,11 +26,11 @@ def test_the_idealised_trace_is_the_level_of_every_sample(known, table, tmp_path
     path = np.asarray(known.sequences.rows(0, known.sequences.length).states)
     by_state = table.groupby("state")["level"].first().to_numpy()
     np.testing.assert_allclose(idealised(table), by_state[path].astype(np.float32))
-    upper = idealised(table, column="level_upper", out=tmp_path / "upper.npy")
-    np.testing.assert_array_equal(np.load(tmp_path / "upper.npy"), upper)
-    assert (upper > idealised(table)).all()
+    trace = idealised(table, out=tmp_path / "trace.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "trace.npy"), trace)
+    np.testing.assert_array_equal(trace, idealised(table))
     with pytest.raises(DataError, match=r"the name of an \.npy file"):
-        idealised(table, out=tmp_path / "upper.txt")
+        idealised(table, out=tmp_path / "trace.txt")
 
 
 def test_dwt_lists_every_dwell_in_milliseconds(table, tmp_path):
@@ -62,15 +62,12 @@ def test_bed_counts_in_base_pairs(table, tmp_path):
     assert [row[3] for row in rows] == [f"state{state}" for state in table["state"]]
 
 
-def test_bed_begins_where_the_data_do_and_leaves_background_out(table, tmp_path):
-    write_bed(tmp_path / "a.bed", table, bin_size=200, origin=1000, leave_out=0)
+def test_bed_numbers_sequences_without_names(table, tmp_path):
+    write_bed(tmp_path / "a.bed", table)
     rows = [line.split("\t") for line in (tmp_path / "a.bed").read_text().splitlines()]
-    wanted = table[table["state"] == 1]
-    assert {(row[0], row[3]) for row in rows} == {("seq0", "state1")}
-    np.testing.assert_array_equal([int(row[1]) for row in rows], 1000 + 200 * wanted["start"])
-    np.testing.assert_array_equal([int(row[2]) for row in rows], 1000 + 200 * wanted["end"])
-    with pytest.raises(ModelError, match="origin must be a whole number of at least 0, got -1"):
-        write_bed(tmp_path / "a.bed", table, origin=-1)
+    assert {row[0] for row in rows} == {"seq0"}
+    with pytest.raises(ModelError, match="bin_size must be a whole number of at least 1, got 0"):
+        write_bed(tmp_path / "a.bed", table, bin_size=0)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])

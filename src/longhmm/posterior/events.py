@@ -128,44 +128,28 @@ def array_for(out: Any, shape: tuple[int, ...]) -> np.ndarray:
     return out
 
 
-def dwell_histogram(
-    posterior: Draws,
-    events: pd.DataFrame,
-    *,
-    rate: float | None = None,
-    per_decade: int = 10,
-    interval: float = 0.9,
-    every: int = 1,
-) -> pd.DataFrame:
-    """Decoded dwell times in bins of equal width on a logarithmic axis, state by state.
+def dwell_histogram(posterior: Draws, events: pd.DataFrame) -> pd.DataFrame:
+    """Decoded dwell times in bins of equal width on a logarithmic axis, ten per decade, state by state.
 
     Visits cut off by the ends of a sequence are left out: how long they lasted is not known.
 
-    Columns: `state`; `lower`, `upper`, ends of the bin in seconds (in samples without `rate`): lengths with
-    `lower < length <= upper`; `count` of decoded visits; `expected`, `expected_lower` and `expected_upper`, what
-    the model leads to expect of as many visits, as mean and central interval over the draws.
-
-    Args:
-        events: a table of events, as `Posterior.events` returns it.
-        rate: samples per second of the recording whose samples `events` counts.
-        every: samples of the recording per observation of the model, if it was decimated.
+    Columns: `state`; `lower`, `upper`, ends of the bin in samples, as `events` (of `Posterior.events`) counts them:
+    lengths with `lower < length <= upper`; `count` of decoded visits; `expected`, `expected_lower` and
+    `expected_upper`, what the model leads to expect of as many visits, as mean and central interval over the draws.
     """
-    check_rate(rate)
-    check_whole("per_decade", per_decade, 1)
-    check_whole("every", every, 1)
     whole, states = complete_visits(events), range(posterior.model.n_states)
-    lengths = np.maximum(np.rint((whole["end"] - whole["start"]).to_numpy() / every), 1).astype(np.int64)
-    longest, unit = int(lengths.max(initial=1)), every if rate is None else every / rate
+    lengths = (whole["end"] - whole["start"]).to_numpy()
+    longest = int(lengths.max(initial=1))
     # Whole numbers of samples, about equally spaced on a logarithmic axis; (0, 1] is the first bin.
-    grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * per_decade) / per_decade) + 1e-9).astype(np.int64))
+    grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * 10) / 10) + 1e-9).astype(np.int64))
     edges = np.concatenate([[0], grid[grid < longest], [longest]])
     counts = np.stack([np.histogram(lengths[whole["state"] == state], edges + 0.5)[0] for state in states])
     # The bin (a, b] has probability P(length > a) - P(length > b).
     draws, moves = posterior.stacked(posterior.n_chains * posterior.n_draws), posterior.model.transitions
     expected = -counts.sum(axis=1, keepdims=True) * np.diff(moves.survival(draws, edges))
-    bins = np.broadcast_to(edges * unit, (len(counts), len(edges)))
+    bins = np.broadcast_to(edges, (len(counts), len(edges)))
     table = {"lower": bins[:, :-1], "upper": bins[:, 1:], "count": counts, "expected": expected.mean(axis=0)}
-    table["expected_lower"], table["expected_upper"] = central(expected, interval)
+    table["expected_lower"], table["expected_upper"] = central(expected, 0.9)
     return labelled(table, {}, ("state", "bin")).to_dataframe().reset_index().drop(columns="bin")
 
 
@@ -175,16 +159,15 @@ def complete_visits(events: pd.DataFrame) -> pd.DataFrame:
     return events[~(np.append(True, changes) | np.append(changes, True))]
 
 
-def idealised(events: pd.DataFrame, *, column: str = "level", out: Place | None = None) -> np.ndarray:
+def idealised(events: pd.DataFrame, *, out: Place | None = None) -> np.ndarray:
     """`(T,)` float32: the level of every sample, sequences end to end.
 
     Args:
         events: a table of events, as `Posterior.events` returns it.
-        column: which of its columns; "level_lower" and "level_upper" give the ends of the interval of the level.
         out: the name of an .npy file to make, for recordings too long for memory.
     """
     ends = np.append(0, np.cumsum(events["end"] - events["start"]))
-    trace, values = array_for(out, (int(ends[-1]),)), events[column].to_numpy(np.float32)
+    trace, values = array_for(out, (int(ends[-1]),)), events["level"].to_numpy(np.float32)
     for first in range(0, len(events), EVENTS_AT_ONCE):
         edges = ends[first : first + EVENTS_AT_ONCE + 1]
         trace[edges[0] : edges[-1]] = np.repeat(values[first : first + EVENTS_AT_ONCE], np.diff(edges))
@@ -218,30 +201,18 @@ def write_dwt(file: Place, events: pd.DataFrame, rate: float | None, spread: np.
             start += float(length.sum()) * step
 
 
-def write_bed(
-    file: Place,
-    events: pd.DataFrame,
-    *,
-    names: list[str] | None = None,
-    bin_size: int = 1,
-    origin: int = 0,
-    leave_out: int | None = None,
-) -> None:
+def write_bed(file: Place, events: pd.DataFrame, *, names: list[str] | None = None, bin_size: int = 1) -> None:
     """Genome browsers' format: chromosome, start (inclusive), end (exclusive), name and score of every visit.
 
     Args:
         names: the chromosome of every sequence; "seq0", "seq1" and so on if left out.
         bin_size: base pairs per observation.
-        origin: position of the first observation.
-        leave_out: a state that is background and needs no line.
     """
     check_whole("bin_size", bin_size, 1)
-    check_whole("origin", origin, 0)
-    shown = events[events["state"] != leave_out]
     with open(file, "w", encoding="utf-8", newline="\n") as stream:
-        for sequence, start, end, state in shown[["sequence", "start", "end", "state"]].to_numpy().tolist():
+        for sequence, start, end, state in events[["sequence", "start", "end", "state"]].to_numpy().tolist():
             chromosome = f"seq{sequence}" if names is None else names[sequence]
-            stream.write(f"{chromosome}\t{origin + start * bin_size}\t{origin + end * bin_size}\tstate{state}\t0\n")
+            stream.write(f"{chromosome}\t{start * bin_size}\t{end * bin_size}\tstate{state}\t0\n")
 
 
 def write_events(file: Place, events: pd.DataFrame) -> None:

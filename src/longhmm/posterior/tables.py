@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-WHOLE = ("ess_bulk", "ess_tail", "ess")
+DECIMALS = {"ess_bulk": 0, "ess_tail": 0, "ess": 0, "r_hat": 3}  # of columns that have as many in every row
 UNROUNDED = 12  # decimals that are shown at most
 
 
@@ -22,15 +22,9 @@ class SummaryTable(pd.DataFrame):
         """The same as text: every row to two digits of its standard deviation, R-hat to three decimals."""
         if "sd" not in self.columns or "mean" not in self.columns:
             return pd.DataFrame(self)
-        decimals = [_decimals(sd) for sd in self["sd"]]
-        found = {}
-        for name in self.columns:
-            if name in WHOLE:
-                found[name] = [_text(value, 0) for value in self[name]]
-            elif name == "r_hat":
-                found[name] = [_text(value, 3) for value in self[name]]
-            else:
-                found[name] = [_text(value, each) for value, each in zip(self[name], decimals, strict=True)]
+        own = [_decimals(sd) for sd in self["sd"]]
+        decimals = {name: [DECIMALS[name]] * len(self) if name in DECIMALS else own for name in self.columns}
+        found = {name: [*map(_text, self[name], each)] for name, each in decimals.items()}
         return pd.DataFrame(found, index=self.index)
 
     def __repr__(self) -> str:

@@ -7,7 +7,6 @@ from scipy import stats
 
 import longhmm
 from longhmm.data.sequences import open_data
-from longhmm.errors import ModelError
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.emissions.tied import Tied
 from longhmm.model.hmm import HMM
@@ -255,15 +254,15 @@ def test_a_part_of_long_data_stands_for_all_of_them(monkeypatch):
 
 
 def test_dwell_histograms_count_complete_visits(known, posterior, table):
-    found = dwell_histogram(posterior, table, rate=1000.0)
+    found = dwell_histogram(posterior, table)
     whole = complete_visits(table)
     assert len(whole) == len(table) - 2
     for state, part in found.groupby("state"):
         mine = whole[whole["state"] == state]
-        lengths = (mine["end"] - mine["start"]).to_numpy() / 1000.0
+        lengths = (mine["end"] - mine["start"]).to_numpy()
         assert part["count"].sum() == len(mine)
         for row in part.itertuples():
-            assert row.count == ((lengths > row.lower * (1 + 1e-9)) & (lengths <= row.upper * (1 + 1e-9))).sum()
+            assert row.count == ((lengths > row.lower) & (lengths <= row.upper)).sum()
         stay = 1 - np.asarray(posterior.draws["transition"])[..., state, 1 - state].reshape(-1)
         first = len(mine) * (1 - stay)  # visits of one sample
         assert part["expected"].iloc[0] == pytest.approx(first.mean())
@@ -274,19 +273,3 @@ def test_dwell_histograms_count_complete_visits(known, posterior, table):
         assert pooled < len(part) + 4 * np.sqrt(2 * len(part))
     ratio = np.diff(np.log10(found[found["state"] == 0]["upper"].to_numpy()))
     assert ratio[-3:].max() < 0.2  # ten per decade, once whole numbers are dense enough
-
-
-def test_dwell_histograms_of_a_decimated_recording_count_what_the_model_saw(posterior, table):
-    found = dwell_histogram(posterior, table)
-    scaled = table.assign(start=5 * table["start"], end=5 * table["end"])
-    file = dwell_histogram(posterior, scaled, every=5)
-    for name in ("lower", "upper"):
-        np.testing.assert_array_equal(file[name], 5 * found[name])
-    for name in ("count", "expected", "expected_lower", "expected_upper"):
-        np.testing.assert_array_equal(file[name], found[name])
-    narrow = dwell_histogram(posterior, table, interval=0.5)
-    assert (narrow["expected_upper"] <= found["expected_upper"]).all()
-    with pytest.raises(ModelError, match="rate must be a positive number"):
-        dwell_histogram(posterior, table, rate=0.0)
-    with pytest.raises(ModelError, match="per_decade must be a whole number of at least 1, got 0"):
-        dwell_histogram(posterior, table, per_decade=0)
