@@ -66,19 +66,25 @@ void tally(const Tallied& all, int64_t task) {
     const int64_t low = std::find(wanted, end, true) - wanted;
     int64_t high = all.bins;
     while (high > low && !wanted[high - 1]) --high;
-    // Few numbers lie between the first bin that is wanted and the last, which is soon seen of many at a time.
+    // Few numbers lie between the first bin that is wanted and the last: they are gathered before bins are looked at.
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const double least = low ? double(low) : -infinity, most = high < all.bins ? double(high) : infinity;
-    double* to = all.found + all.first[task];
-    for (int64_t from = begin; low < high && from < stop; from += W) {
-      const int64_t n = std::min(W, stop - from);
-      if (n == W) {
-        const V at = (load<double>(x + from) - all.from) * all.per;
-        if (!any<double>((at >= least) & (at < most))) continue;
+    double *to = all.found + all.first[task], some[TALLIED_ROWS];
+    int64_t inside[TALLIED_ROWS];
+    for (int64_t from = begin; low < high && from < stop; from += TALLIED_ROWS) {
+      const int64_t n = std::min(TALLIED_ROWS, stop - from);
+      for (int64_t i = 0; i < n; ++i) {
+        const double at = (x[from + i] - all.from) * all.per;
+        inside[i] = (at >= least) & (at <= most);
       }
-      bins_of(all, x + from, n, bin);
-      for (int64_t i = 0; i < n; ++i)
-        if (bin[i] < all.bins && wanted[bin[i]]) *to++ = x[from + i];
+      int64_t count = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        some[count] = x[from + i];
+        count += inside[i];
+      }
+      bins_of(all, some, count, bin);
+      for (int64_t i = 0; i < count; ++i)
+        if (bin[i] < all.bins && wanted[bin[i]]) *to++ = some[i];
     }
     return;
   }

@@ -25,7 +25,7 @@ from longhmm.posterior.draws import in_float64
 AT_ONCE = 1 << 16  # rows whose functions are evaluated together: longer data share the program
 POINTS = 1 << 10  # values of a table that are evaluated together
 FEWEST = 1 << 14  # rows for which polynomials are made
-SAMPLE = 1 << 14  # rows that say where intervals are worth it
+SAMPLE = 1 << 13  # rows that say where intervals are worth it
 SHARE = 4  # rows for each value of a table, at least
 BITS = range(5, 11)  # intervals between two powers of 2 are two to the power of these
 ALONE = 0.002  # share of rows in intervals where polynomials are wrong, at most, unless intervals are the smallest
@@ -109,7 +109,7 @@ def tables(model: HMM, params: Mapping[str, Any], part: Sequences) -> list[Table
         return None
     if emission.support.is_discrete:
         return _counts(model, params, _values(part, 1))
-    if part.length < FEWEST or len(jax.eval_shape(_of_rows, model, params, part.rows(0, 1))) > 1:
+    if part.length < FEWEST:
         return None
     few = _values(part, max(1, part.length // SAMPLE))
     return _polynomials(model, params, few[np.isfinite(few).all(axis=1)], part.length)
@@ -162,7 +162,9 @@ def _polynomials(model: HMM, params: Mapping[str, Any], few: np.ndarray, length:
         each = np.repeat(few[:1], max(map(len, place.values())) * len(at), axis=0)
         for d, table in cut.items():
             each[: place[d].size * len(at), d] = table.values(place[d], at).ravel()
-        (of_states,) = _at(model, params, each)
+        of_states, *others = _at(model, params, each)
+        if others:  # functions that leap
+            return None
         for d, table in cut.items():
             own = of_states[: place[d].size * len(at), :, d].reshape(place[d].size, len(at), -1)
             numbers = np.einsum("pt,stk->spk", TO_TERMS, own[:, :-1])

@@ -29,7 +29,7 @@ from longhmm.posterior.predict import predictions
 FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
 MOST_ROWS = 100_000
 POINTS = 200  # of a QQ plot
-IN_BIN = 64  # numbers in a bin where they are put in order, on average
+IN_BIN = 32  # numbers in a bin where they are put in order, on average
 FEWEST = 20  # pairs of neighbours from which anything is said
 ROWS_AT_ONCE = 1 << 20
 MOST_AUTOCORRELATION = 0.1
