@@ -1,6 +1,7 @@
 """Files of arrays: NumPy (.npy, .npz), Zarr, HDF5, Parquet. Opening reads the header only (an .npz is loaded whole)."""
 
 import functools
+import io
 import math
 import mmap
 import os
@@ -29,16 +30,25 @@ NO_NPY, SAVE_AGAIN = "{} is not a readable .npy file", "write it again with nump
 @opener(".npy")
 def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
     with refusing(NO_NPY.format(path), SAVE_AGAIN), path.open("rb") as file:
-        version = np.lib.format.read_magic(file)
-        # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, transposed, dtype = reader(file)
+        start = file.read(12)  # magic, version, and how long the header is, in 2 bytes or 4
+        short = start[6:7] == b"\x01"
+        length = int.from_bytes(start[8 : 10 if short else 12], "little") - 2 * short
+        shape, transposed, dtype, begin = _npy_header(start + file.read(max(0, length)))
         if dtype.hasobject:
             raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
-        begin = file.tell()
         _check_size(path, file, dtype, shape, begin)
     reopen = functools.partial(_map_npy, path, dtype, shape, begin, "F" if transposed else "C")
     return SlicedSource(np.broadcast_to(np.zeros((), dtype), shape), str(path), columns, reopen)
+
+
+@functools.lru_cache(64)
+def _npy_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Shape, whether columns are stored one after the other, type, and where values begin."""
+    file = io.BytesIO(header)
+    version = np.lib.format.read_magic(file)
+    # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
+    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return *reader(file), file.tell()
 
 
 def _map_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], begin: int, order: Any) -> np.ndarray:
