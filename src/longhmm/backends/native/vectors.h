@@ -152,41 +152,20 @@ inline Vec<double> exp_negative(Vec<double> x) {
 }
 
 // log of normal positive numbers, by the series of the inverse hyperbolic tangent.
-inline Vec<float> log_positive(Vec<float> x) {
-  typedef Vec<float> V;
-  const Bits<float> offset = (Bits<float>)x - 0x3f3504f3;  // mantissas from sqrt(1/2) to sqrt(2)
-  const Bits<float> exponent = offset >> 23;
-  const V m = (V)((Bits<float>)x - (exponent << 23));
-  const V n = __builtin_convertvector(exponent, V);
-  const V s = (m - 1.0f) / (m + 1.0f);
-  const V q = s * s;
-  V p = all(2.0f / 9.0f);
-  p = p * q + 2.0f / 7.0f;
-  p = p * q + 2.0f / 5.0f;
-  p = p * q + 2.0f / 3.0f;
-  return n * 0.693147180559945309f + s * (p * q + 2.0f);
+template <class T>
+inline Vec<T> log_by_series(Vec<T> x) {
+  constexpr int mantissa = sizeof(T) == 8 ? 52 : 23, terms = sizeof(T) == 8 ? 10 : 4;
+  const Bits<T> offset = (Bits<T>)x - (sizeof(T) == 8 ? 0x3fe6a09e667f3bcdLL : 0x3f3504f3);  // from sqrt(1/2) to sqrt(2)
+  const Bits<T> exponent = offset >> mantissa;
+  const Vec<T> m = (Vec<T>)((Bits<T>)x - (exponent << mantissa));
+  const Vec<T> s = (m - T(1)) / (m + T(1)), q = s * s;
+  Vec<T> p = all(T(2) / T(2 * terms + 1));
+  for (int term = terms - 1; term >= 0; --term) p = p * q + T(2) / T(2 * term + 1);
+  return __builtin_convertvector(exponent, Vec<T>) * T(0.693147180559945309417) + s * p;
 }
 
-inline Vec<double> log_positive(Vec<double> x) {
-  typedef Vec<double> V;
-  const Bits<double> offset = (Bits<double>)x - 0x3fe6a09e667f3bcdLL;
-  const Bits<double> exponent = offset >> 52;
-  const V m = (V)((Bits<double>)x - (exponent << 52));
-  const V n = __builtin_convertvector(exponent, V);
-  const V s = (m - 1.0) / (m + 1.0);
-  const V q = s * s;
-  V p = all(2.0 / 21.0);
-  p = p * q + 2.0 / 19.0;
-  p = p * q + 2.0 / 17.0;
-  p = p * q + 2.0 / 15.0;
-  p = p * q + 2.0 / 13.0;
-  p = p * q + 2.0 / 11.0;
-  p = p * q + 2.0 / 9.0;
-  p = p * q + 2.0 / 7.0;
-  p = p * q + 2.0 / 5.0;
-  p = p * q + 2.0 / 3.0;
-  return n * 0.693147180559945309417 + s * (p * q + 2.0);
-}
+inline Vec<float> log_positive(Vec<float> x) { return log_by_series<float>(x); }
+inline Vec<double> log_positive(Vec<double> x) { return log_by_series<double>(x); }
 
 // The logarithm of a product of normal positive numbers, of which only one factor in many needs a logarithm: exponents
 // are added as integers, mantissas multiplied.
