@@ -70,10 +70,10 @@ class _Hamiltonian(Sampler):
             return HMCState(wide, value, flat.ravel(gradient), *numbers, posterior.level)
 
     def step(self, target: ExactPosterior, key: Array, state: HMCState, minibatch: None) -> tuple[HMCState, Info]:
-        flat = Flat.like(state.coordinates)
-        posterior = target.at_level(state.level)
+        flat, posterior = Flat.like(state.coordinates), target.at_level(state.level)
         start = _blackjax().mcmc.hmc.HMCState(flat.ravel(state.coordinates), state.log_posterior, state.gradient)
-        new, info = self.move(flat, posterior, key, start, state.step_size, state.inverse_mass)
+        density, scales = (lambda vector: posterior(flat.unravel(vector))), (state.step_size, state.inverse_mass)
+        new, info = self.move(key, start, density, *scales)
         place = {"coordinates": flat.unravel(new.position), "log_posterior": new.logdensity}
         finite = jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position))
         stats = {
@@ -84,13 +84,11 @@ class _Hamiltonian(Sampler):
         }
         return state._replace(**place, gradient=new.logdensity_grad), Info(flat.unravel(state.gradient), finite, stats)
 
-    def move(
-        self, flat: Flat, posterior: ExactPosterior, key: Array, start: Any, step_size: Array, mass: Array
-    ) -> tuple[Any, Any]:
+    def move(self, key: Array, start: Any, density: Any, step_size: Array, mass: Array) -> tuple[Any, Any]:
         """One move of BlackJAX's algorithm."""
         algorithm, settings = self.algorithm()
         kernel: Callable[..., tuple[Any, Any]] = algorithm.build_kernel()
-        return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
+        return kernel(key, start, density, step_size, mass, **settings)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
         """BlackJAX's algorithm and its own settings."""
@@ -193,12 +191,10 @@ class HMC(_Hamiltonian):
     def algorithm(self) -> tuple[Any, dict[str, int]]:
         return _blackjax().hmc, {"num_integration_steps": self.leapfrogs}
 
-    def move(
-        self, flat: Flat, posterior: ExactPosterior, key: Array, start: Any, step_size: Array, mass: Array
-    ) -> tuple[Any, Any]:
+    def move(self, key: Array, start: Any, density: Any, step_size: Array, mass: Array) -> tuple[Any, Any]:
         key, jitter = jax.random.split(key)
         step_size = step_size * jax.random.uniform(jitter, (), mass.dtype, 1 - JITTER, 1 + JITTER)
-        return super().move(flat, posterior, key, start, step_size, mass)
+        return super().move(key, start, density, step_size, mass)
 
 
 def _blackjax() -> Any:

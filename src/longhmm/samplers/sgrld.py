@@ -90,15 +90,11 @@ class _Riemannian(Stepped):
 
     def step(self, target: Any, key: Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, Info]:
         size = self.size_at(state.steps, state.expanded.dtype)
-
-        def look(state: SGRLDState) -> Estimate:
-            seen: Estimate = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
-            return seen
-
+        look = partial(target.estimate, minibatch=minibatch, per_window=self.noise_correction)
         if isinstance(self.blocks, Alternating):
             moved, (seen, clipped, refused) = self._in_turn(target, key, state, look, size)
         else:
-            seen = look(state)
+            seen = look(state.coordinates)
             if state.noise is not None:
                 state = state._replace(noise=self._learn_noise(target, state, seen, minibatch))
             rows_key, emission_key = jax.random.split(key)
@@ -112,7 +108,7 @@ class _Riemannian(Stepped):
         return moved._replace(steps=state.steps + 1), Info(gradient, finite, stats)
 
     def _in_turn(
-        self, target: Any, key: Array, state: SGRLDState, look: Callable[[SGRLDState], Estimate], size: Array
+        self, target: Any, key: Array, state: SGRLDState, look: Callable[[Coordinates], Estimate], size: Array
     ) -> tuple[SGRLDState, tuple[Any, Array, Array]]:
         """The next state of `Alternating`; gradient and impossible windows of its first point; shares for the info."""
         model = target.model
@@ -122,12 +118,12 @@ class _Riemannian(Stepped):
             return state._replace(expanded=expanded, coordinates={**state.coordinates, "transition": transition})
 
         def move_rows(state: SGRLDState, key: Array) -> tuple[SGRLDState, Any]:
-            seen = look(state)
+            seen = look(state.coordinates)
             expanded, transition, clipped = _move_rows(self, model, size, key, state, seen)
             return with_rows(state, expanded, transition), (expanded, clipped, (seen.gradient, seen.impossible))
 
         def move_emission(state: SGRLDState, key: Array) -> tuple[SGRLDState, Any]:
-            coordinates, _, refused = _move_emission(self, model, size, key, state, look(state))
+            coordinates, _, refused = _move_emission(self, model, size, key, state, look(state.coordinates))
             moved = state._replace(coordinates={**state.coordinates, **coordinates})
             params = model.constrain(moved.coordinates)
             return moved, ({name: params[name] for name in model.emission.free_names}, refused)
