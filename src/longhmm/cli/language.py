@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -41,18 +38,9 @@ class Once(TyperCommand):
 
 def in_options(sentence: str) -> str:
     """A sentence about arguments in Python, such as columns=[...], in the words of the command line."""
+    sentence = sentence.replace("raise n_states", "raise --states")
     alone = re.sub(r"\b(column|dataset|group|time)s?=(\[\.\.\.\])?(?=[\s,;.]|$)", r"--\1", sentence)
-    return re.sub(r"\b(column|dataset|group|time)s?=(?=\S)", r"--\1 ", alone).replace(
-        "raise n_states", "raise --states"
-    )
-
-
-@contextmanager
-def wide_is_refused() -> Iterator[None]:
-    """No warning where `ask_about_columns` refuses data with fewer rows than columns."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*and rows are times")
-        yield
+    return re.sub(r"\b(column|dataset|group|time)s?=(?=\S)", r"--\1 ", alone)
 
 
 def ask_about_columns(recording: Sequences) -> None:

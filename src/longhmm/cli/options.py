@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from longhmm import samplers
-from longhmm.cli.language import ask_about_columns, wide_is_refused
+from longhmm.cli.language import ask_about_columns
 from longhmm.errors import DataError, ModelError
 from longhmm.model import registry
 
@@ -109,7 +110,8 @@ def opened(
     from longhmm.data.sequences import open_data
 
     where: Any = located(recordings)
-    with wide_is_refused():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*and rows are times")  # `ask_about_columns` refuses such data
         recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, **names)
     if names["columns"] is None and "=" not in (emission or "") and not steps["fret"]:
         ask_about_columns(recording)

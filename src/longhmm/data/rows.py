@@ -23,9 +23,7 @@ class Rows(NamedTuple):
         """The same rows on the host, filled up to `size` with some that were not observed."""
 
         def more(values: np.ndarray, fill: int) -> np.ndarray:
-            filled = np.full((size, *values.shape[1:]), fill, values.dtype)
-            filled[: len(values)] = values
-            return filled
+            return np.concatenate([values, np.full((size - len(values), *values.shape[1:]), fill, values.dtype)])
 
         pairs = zip(self, BLANK, strict=True)
         return Rows(*(None if values is None else more(values, fill) for values, fill in pairs))

@@ -156,7 +156,10 @@ def fit_groups(emission: Emission, groups: list[Rows], rng: np.random.Generator)
         guesses = _guesses(coordinates, np.concatenate([group.values for group in groups]), rng)
         evaluate = partial(_derivatives, emission, n_groups, table, guesses, np.False_)
         scores = _derivatives(emission, n_groups, table, guesses, np.True_, guesses[0])[2]
-        start = _best_candidates(coordinates, guesses, np.array(scores))
+        suits = np.nan_to_num(np.diagonal(scores, axis1=1, axis2=2), nan=-np.inf, posinf=-np.inf)
+        # For every state the guess under which its group is most probable; one for all states that are coupled.
+        chosen = np.argmax(suits.sum(axis=1, keepdims=True) if coordinates.coupled else suits, axis=0)
+        start = guesses[chosen[coordinates.owner], np.arange(coordinates.size)]
         best, at = newton_ascent(lambda point: evaluate(point)[0], start, iterations=NEWTON_STEPS, tolerance=1e-9)
         curvature = np.abs(np.diag(at.hessian))
         sd = np.where(curvature > 1e-8, 1.0 / np.sqrt(np.maximum(curvature, 1e-8)), 1e-3)
@@ -218,14 +221,6 @@ def _scores_of(emission: Emission, n_groups: int, table: Rows, vectors: jax.Arra
 
 
 _candidate_scores = jax.jit(_scores_of, static_argnames=("n_groups",))
-
-
-def _best_candidates(coordinates: Coordinates, vectors: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """For every state the drawn point under which its group is most probable."""
-    scores = np.nan_to_num(np.diagonal(scores, axis1=1, axis2=2), nan=-np.inf, posinf=-np.inf)
-    if coordinates.coupled:
-        return vectors[int(np.argmax(scores.sum(axis=1)))]
-    return vectors[np.argmax(scores, axis=0)[coordinates.owner], np.arange(coordinates.size)]
 
 
 def _guesses(coordinates: Coordinates, pooled: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -129,10 +129,11 @@ class HMM(WithFormulas, Tree):
     memory = property(lambda self: self.emission.memory(self.n_states), doc="How states remember; None if they do not.")
     dim = property(lambda self: self.emission.dim, doc="Number of features the emission describes.")
     lags = property(lambda self: self.emission.lags, doc="Rows before each that the emission sees.")
+    is_resolved = property(lambda self: self.emission.is_resolved and self.transitions.is_resolved)
 
     def resolve(self, data: Any) -> HMM:
         """This model with default priors that depend on the data turned into numbers, from a fixed subsample."""
-        if self.emission.is_resolved and self.transitions.is_resolved:
+        if self.is_resolved:
             return self
         model, sequences = self.meet(data)
         model.check_dim(sequences)

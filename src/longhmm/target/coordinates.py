@@ -97,7 +97,7 @@ def constrain(model: HMM, coordinates: Params) -> Arrays:
 
 def log_prior(model: HMM, params: Params, *, unconstrained: bool = True) -> float:
     """Log prior density: of the unconstrained coordinates (Jacobian included), or of the natural parameters."""
-    if unconstrained or not _resolved(model):  # which is refused
+    if unconstrained or not model.is_resolved:  # which is refused
         return float(_wide(_log_prior, model, unconstrain(model, params))[PRIOR])
     return float(_wide(_described, model, model.validate(params))[PRIOR])
 
@@ -108,13 +108,9 @@ def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:
         return {name: np.asarray(value) for name, value in found.items()}
 
 
-def _resolved(model: HMM) -> bool:
-    return model.emission.is_resolved and model.transitions.is_resolved
-
-
 # Compiled as a whole: one operation at a time, each would be compiled by itself. Two questions share one program.
 _described = quick(
-    lambda model, params: model.unconstrain(params) | ({PRIOR: model.log_prior(params)} if _resolved(model) else {})
+    lambda model, params: model.unconstrain(params) | ({PRIOR: model.log_prior(params)} if model.is_resolved else {})
 )
 _constrain = quick(lambda model, coordinates: dict(model.constrain(coordinates)))
 _log_prior = quick(lambda model, coordinates: {PRIOR: model.log_prior_unconstrained(coordinates)})

@@ -81,12 +81,7 @@ def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:
     at = (layout.begin - layout.left)[:, None] + jnp.where(inside, times, 0)
     rows = jax.tree.map(lambda each: each[at], data.rows)
     values = jnp.where(inside[..., None], rows.values, 0)
-    if rows.observed is not None:
-        observed = rows.observed
-    elif jnp.issubdtype(values.dtype, jnp.floating):
-        observed = ~jnp.isnan(values)
-    else:
-        observed = jnp.ones(values.shape, bool)
+    observed = ~jnp.isnan(values) if rows.observed is None else rows.observed
     states = None if rows.states is None else jnp.where(inside, rows.states, -1)
     return rows._replace(values=values, observed=observed & inside[..., None], states=states)
 

@@ -47,16 +47,8 @@ class Target:
     compiled: ClassVar[bool] = True  # whether `minibatch` and `estimate` may run inside `jax.jit`
     counts: ClassVar[bool] = False  # whether estimates carry expected counts
     apart: ClassVar[bool] = False  # whether windows are drawn so that their spread tells the noise of the gradient
-
-    @property
-    def on_host(self) -> bool:
-        """Whether minibatches are read from files, outside compiled code."""
-        return False
-
-    @property
-    def together(self) -> bool:
-        """Whether chains are best run together: one call serves them all."""
-        return False
+    on_host: Any = False  # whether minibatches are read from files, outside compiled code
+    together: Any = False  # whether chains are best run together: one call serves them all
 
     def log_density_and_gradient(self, u: Params) -> tuple[Any, dict[str, Any]]:
         """The exact log posterior density of the coordinates, up to the evidence, and its gradient, in float64."""

@@ -165,10 +165,9 @@ class Emission(MadeOf, Dependence, Tree):
 
     def states_differ(self, n_states: int) -> bool:
         """Whether priors or fixed values differ between states, so that states must not be relabelled."""
-        shapes = [
-            (full_shape(self.specifications[name]), each.shape) for name, each in self.parameters(n_states).items()
-        ]
-        return any(len(given) == len(shape) and given[0] > 1 for given, shape in shapes)
+        given = {name: full_shape(spec) for name, spec in self.specifications.items()}
+        shapes = {name: each.shape for name, each in self.parameters(n_states).items()}
+        return any(len(given[name]) == len(shape) and given[name][0] > 1 for name, shape in shapes.items())
 
     def options(self) -> dict[str, Any]:
         """The arguments, other than priors and fixed values, that rebuild this emission."""

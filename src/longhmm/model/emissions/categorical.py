@@ -53,10 +53,7 @@ class Categorical(Family):
         given = super().from_data(data, **priors)
         if priors:
             return given
-        largest = 0
-        for _, block in data.blocks(ROWS_AT_ONCE):
-            largest = int(block.values[block.observed].max(initial=largest))
-        return cls(largest + 1)
+        return cls(1 + max(int(block.values[block.observed].max(initial=0)) for _, block in data.blocks(ROWS_AT_ONCE)))
 
     @classmethod
     def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
