@@ -12,7 +12,7 @@ from backends.oracle import Truth, enumerate_paths
 from longhmm.backends import native, reference
 from longhmm.backends.paths import DrawnPath, draw_chunks
 from longhmm.backends.protocol import PAIR, PRECOMPUTED, PathsGiven, PathsWanted, Potentials, Varying
-from longhmm.backends.stitch import find_paths, propagate_forward, transfer_operators
+from longhmm.backends.stitch import find_paths, propagate, transfer_operators
 from longhmm.data.layout import Layout, Partition
 
 KINDS = ("constant", "varying", "pair", "varying pair")
@@ -84,7 +84,7 @@ def _draw(backend: Any, potentials: Potentials, layout: Layout, keys: jax.Array)
 
         def exact() -> jax.Array:
             operators = transfer_operators(backend, potentials, layout.trimmed(0, 0, (0, longest, 0)))
-            return propagate_forward(jnp.full(n, -jnp.log(n)), operators)[0]
+            return propagate(jnp.full(n, -jnp.log(n)), operators, jnp.zeros(len(operators), bool))[0]
 
         return draw_chunks(run, exact, layout, n, potentials.rows.shape[0], backend.underflows)
 

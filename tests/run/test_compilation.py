@@ -170,5 +170,5 @@ def test_long_data_whose_states_stay_long_need_no_programs_of_their_own_but_one(
     y, model = np.tile(np.repeat([0, 1], 3000), 100), lh.HMM(2, lh.Categorical(2)).resolve(np.array([0, 1]))
     params = {"transition": [[0.9999, 0.0001], [0.0001, 0.9999]], "probs": [[0.51, 0.49], [0.49, 0.51]]}
     short, again = (compiled(caplog, partial(lh.gradient, model, params, y[:n]))[1] for n in (40_000, 600_000))
-    assert {"_run", "_transfers", "propagate_forward", "propagate_backward"} <= set(short)
+    assert {"_run", "_transfers", "propagate"} <= set(short)
     assert set(again) <= {"_run"} and len(again) <= 1

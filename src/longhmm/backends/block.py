@@ -15,7 +15,7 @@ from longhmm.backends.counts import lowering_with
 from longhmm.backends.evaluate import SHARE, Pull, choose, chunk_statistics, lower
 from longhmm.backends.programs import either, quick
 from longhmm.backends.protocol import NO_KEY, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
-from longhmm.backends.read import Read, Reader
+from longhmm.backends.read import CHUNK, COPIED_ROWS, Read, Reader
 from longhmm.backends.varying import with_moves
 from longhmm.data.executor import Task
 from longhmm.data.layout import Layout, Partition, ladder
@@ -42,7 +42,8 @@ class Own(NamedTuple):
 
 # Makes something small of the rows of a block, before anything leaves the place where they are.
 Reducer = Callable[[Own], Any]
-FEW, SHARED = 32, 256  # chunks from which on a single block shares programs, and their room: that of a copied block
+# Chunks from which on a single block shares programs, and their room: that of a copied block.
+FEW, SHARED = 32, COPIED_ROWS // CHUNK
 # A program of its own: of covariance matrices it takes long to compile, and several others need it.
 _natural = quick(lambda size, emission, params: lowering_with(emission, size).natural(params), static_argnums=0)
 
@@ -216,7 +217,9 @@ class Blocks:
         return Outcome(found, natural, own, float(gap), step, began, left, impossible)
 
     def _paths(self, asked: Asked, paths: PathsWanted, block: _Block, read: Read) -> Outcome:
-        wanted = paths._replace(states=read.size if paths.states else 0)
+        # Where messages are given, maps come with them: one program finds both.
+        maps = paths.maps or (asked.boundary is not None and not paths.states)
+        wanted = paths._replace(states=read.size if paths.states else 0, maps=maps)
         forward = None if asked.boundary is None else asked.boundary.forward
         given = PathsGiven(forward, asked.following, asked.log_space, asked.key, np.int64(read.start))
         *results, potentials = _find[self.fused](block, given, backend=self.backend, wanted=wanted)

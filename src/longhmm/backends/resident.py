@@ -213,8 +213,8 @@ def propagated(program: Program, data: Data, params: Params) -> Boundary:
 
     # In spans of their own length: a message from behind belongs to the last row of a span.
     operators = by_blocks(program, data, params, one, program.trimmed(data.layout, 0, 0)).reshape(-1, n, n)
-    forward, _ = stitch.propagate_forward(jnp.full(n, -jnp.log(float(n))), operators)
     ends = jnp.append(data.layout.left[1:] == 0, True)
+    forward, _ = stitch.propagate(jnp.full(n, -jnp.log(float(n))), operators, jnp.zeros(ends.shape, bool))
     return Boundary(forward, stitch.propagate_backward(jnp.zeros(n), operators, ends)[0])
 
 

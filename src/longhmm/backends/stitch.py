@@ -12,7 +12,7 @@ Where messages do not agree, chunks start earlier. In the end they are propagate
 message is its transfer operator, found by running it from every state, and operators are applied one after the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -131,33 +131,28 @@ def find_paths(
 
 
 @partial(jax.jit, static_argnames=("best",))
-def propagate_forward(carry: jax.Array, operators: jax.Array, best: bool = False) -> tuple[jax.Array, jax.Array]:
-    """Messages (scores, of `best` paths) before chunks, `(W, K)`, from that before the first; and that behind them."""
+def propagate(carry: Any, operators: Any, restarts: Any, best: bool = False) -> tuple[jax.Array, jax.Array]:
+    """Messages (scores, of `best` paths) before chunks, `(W, K)`, from that before the first; and that behind them.
+    `restarts` `(W,)`: chunks before which nothing is known."""
     total = jnp.max if best else log_sum_exp
 
-    def step(message: jax.Array, operator: jax.Array) -> tuple[jax.Array, jax.Array]:
-        onward = total(message[:, None] + operator, 0)
+    def step(message: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        operator, restart = inputs
+        before = jnp.where(restart, 0.0, message)
+        onward = total(before[:, None] + operator, 0)
         scale = log_sum_exp(onward, 0)
         # After an impossible observation, the uniform message: that its likelihood is zero is found elsewhere.
-        return jnp.where(jnp.isfinite(scale), onward - scale, -jnp.log(float(message.shape[0]))), message
+        return jnp.where(jnp.isfinite(scale), onward - scale, -jnp.log(float(message.shape[0]))), before
 
-    last, before = jax.lax.scan(step, carry, operators)
+    last, before = jax.lax.scan(step, carry, (operators, restarts))
     return before, last
 
 
-@jax.jit
-def propagate_backward(carry: jax.Array, operators: jax.Array, ends: jax.Array) -> tuple[jax.Array, jax.Array]:
+def propagate_backward(carry: Any, operators: Any, ends: Any, run: Callable[..., Any] = propagate) -> tuple[Any, Any]:
     """Messages behind consecutive chunks, `(W, K)`, from the one behind the last; and the one before the first. `ends`
-    `(W,)`: whether a chunk ends its sequence."""
-
-    def step(message: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        operator, last = inputs
-        behind = jnp.where(last, 0.0, message)
-        onward = at_zero(log_sum_exp(operator + behind[None, :], 1))
-        return jnp.where(jnp.all(jnp.isneginf(onward)), 0.0, onward), behind
-
-    first, behind = jax.lax.scan(step, carry, (operators, ends), reverse=True)
-    return behind, first
+    `(W,)`: whether a chunk ends its sequence. They `run` through the program of forward ones, from right to left."""
+    behind, first = run(carry, operators.swapaxes(1, 2)[::-1], ends[::-1])
+    return behind[::-1], first
 
 
 _forward_gap = jax.jit(forward_gap, static_argnums=3)

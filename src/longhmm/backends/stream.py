@@ -121,6 +121,7 @@ class Stream:
     def _propagated(self) -> Iterator[Outcome]:
         """The rest of the pass with messages propagated by transfer operators: always exact."""
         n, indices = self.blocks.model.n_states, range(self.begin, self.blocks.n_blocks)
+        propagate = partial(_on_host, stitch.propagate, best=self.best)
         carry, first, before = np.full(n, -np.log(n)), 0, self._before
         if before is not None and np.min(before.forward_out) > FAINTEST + 1:
             carry, first = before.forward_out, self.begin  # otherwise it is exact for what came before only
@@ -129,14 +130,14 @@ class Stream:
         keep = len(indices) * self.blocks.how.per_block * n**2 <= MOST_KEPT
         kept: dict[int, np.ndarray] = {}
         for index, operators in self._operators(range(first, self.blocks.n_blocks)):
-            forward[index], carry = _on_host(stitch.propagate_forward, carry, operators, best=self.best)
+            forward[index], carry = propagate(carry, operators, np.zeros(len(operators), bool))
             if keep and index >= self.begin:
                 kept[index] = operators
         if not self.blocks.how.forward_only:
             carry = np.zeros(n)
             found = ((i, kept.pop(i)) for i in reversed(indices)) if keep else self._operators(reversed(indices))
             for index, operators in found:
-                backward[index], carry = _on_host(stitch.propagate_backward, carry, operators, self._ends(index))
+                backward[index], carry = stitch.propagate_backward(carry, operators, self._ends(index), propagate)
         boundaries = ((i, Boundary(forward.pop(i), backward.pop(i))) for i in indices)
         for outcome in self.blocks.each(self.asked._replace(block=i, boundary=each) for i, each in boundaries):
             self._refuse_impossible(outcome)

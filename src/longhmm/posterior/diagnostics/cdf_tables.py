@@ -25,7 +25,7 @@ from longhmm.posterior.draws import in_float64
 AT_ONCE = 1 << 16  # rows whose functions are evaluated together: longer data share the program
 POINTS = 1 << 10  # values of a table that are evaluated together
 FEWEST = 1 << 14  # rows for which polynomials are made
-SAMPLE = 1 << 13  # rows that say where intervals are worth it
+SAMPLE = 1 << 14  # rows that say where intervals are worth it
 SHARE = 4  # rows for each value of a table, at least
 BITS = range(5, 11)  # intervals between two powers of 2 are two to the power of these
 ALONE = 0.002  # share of rows in intervals where polynomials are wrong, at most, unless intervals are the smallest
