@@ -43,6 +43,8 @@ ONE = np.float64(1.0).view(np.int64)
 # Of values (n, D): P(y_d < value | x = k) and P(y_d <= value | x = k), (n, K, D) each, or one where they are the same.
 Below = Callable[[Rows], list[np.ndarray]]
 
+_known: dict[Any, bool] = {}  # whether emissions of a kind have distribution functions
+
 
 @jax.jit
 def _of_rows(model: HMM, params: Mapping[str, Any], rows: Rows) -> tuple[jax.Array, ...] | None:
@@ -95,8 +97,10 @@ class Table(NamedTuple):
 
 def distribution_functions(model: HMM, params: Mapping[str, Any], part: Sequences) -> Below | None:
     """What gives those of rows of `part`, whose missing values are filled; None where the emission has none."""
-    first = part.rows(0, 1, model.lags)
-    if jax.eval_shape(_of_rows, model, params, first) is None:
+    kind = jax.tree.structure(model.emission)
+    if kind not in _known:  # which tracing tells, that takes as long as thousands of rows
+        _known[kind] = jax.eval_shape(_of_rows, model, params, part.rows(0, 1, model.lags)) is not None
+    if not _known[kind]:
         return None
     size = min(AT_ONCE, ladder(part.length))
     return lambda rows: _exact(model, params, rows, size if len(rows.values) > 16 * POINTS else POINTS)

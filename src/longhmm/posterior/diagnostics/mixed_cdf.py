@@ -71,26 +71,30 @@ class MixedCdf:
         path = None if self.path is None else np.ascontiguousarray(self.path[rows], np.int64)
         results = [each[:, rows] for each in (self.quantiles, self.given) if len(each)]
         asked = mixed.Rows(filtered, self.recent, self.transition, self.initial, opens, values, spread, path)
-        found = mixed.mix(self.tables, asked, FAINTEST, self.part.length, results) or self._on_host(asked, results)
+        found = mixed.mix(self.tables, asked, FAINTEST, self.part.length, results) or self._on_host(own, asked, results)
         self.lowest = np.minimum(self.lowest, found.lowest)
         if len(at := found.left):
             some = (None if each is None else each[at] for each in (values, spread, path))
-            self._left.append((own.start + at, self._predicted(asked, at), *some))
+            self._left.append((own.start + at, self._before(asked, at), *some))
         self.recent = filtered[-1].copy()
 
-    def _predicted(self, asked: mixed.Rows, at: np.ndarray) -> np.ndarray:
-        """Of some rows; what is predicted of a block's first row comes from the block before."""
-        before = np.where(at[:, None] > 0, asked.filtered[at - 1], asked.recent)
+    def _before(self, asked: mixed.Rows, at: np.ndarray) -> np.ndarray:
+        """Filtered probabilities of the rows before some; before a block's first row lies the block before."""
+        return np.where(at[:, None] > 0, asked.filtered[at - 1], asked.recent)
+
+    def _predicted(self, before: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Of some rows of the data, from filtered probabilities of those before them."""
         found = np.asarray(before @ self.transition[:, : before.shape[1]])
-        found[np.isin(at, asked.opens)] = self.initial[: before.shape[1]]
+        found[np.isin(rows, self.part.offsets[:-1])] = self.initial[: before.shape[1]]
         return found
 
-    def _on_host(self, asked: mixed.Rows, results: list[np.ndarray]) -> mixed.Mixed:
+    def _on_host(self, own: Own, asked: mixed.Rows, results: list[np.ndarray]) -> mixed.Mixed:
         def told(chance: np.ndarray) -> np.ndarray:
             return np.where((chance >= FAINTEST) & (chance <= 1 - FAINTEST), chance, np.nan)
 
         values, spread, path = asked.values.astype(np.float64), asked.spread, asked.path
-        predicted = self._predicted(asked, np.arange(len(values)))
+        rows = np.arange(len(values))
+        predicted = self._predicted(self._before(asked, rows), own.start + rows)
         for d, table in enumerate(self.tables):
             of_states = table.of_states(values[:, d], None if spread is None else spread[:, d])
             results[0][d] = ndtri(told(np.einsum("nk,nk->n", predicted, of_states[:, : predicted.shape[1]])))
@@ -103,7 +107,8 @@ class MixedCdf:
         """Evaluate what no table told."""
         if self._left:
             parts: Any = [None if each[0] is None else np.concatenate(each) for each in zip(*self._left, strict=True)]
-            at, predicted, values, spread, path = parts
+            at, before, values, spread, path = parts
+            predicted = self._predicted(before, at)
             known = np.isfinite(values)
             ends = exact(Rows(np.where(known, values, values[known][:1]), known))
             quantiles = normal([weighted(predicted, each) for each in ends], spread)
