@@ -42,8 +42,9 @@ class Own(NamedTuple):
 
 # Makes something small of the rows of a block, before anything leaves the place where they are.
 Reducer = Callable[[Own], Any]
-# Chunks from which on a single block shares programs, and their room: that of a copied block.
-FEW, SHARED = 32, COPIED_ROWS // CHUNK
+# Chunks from which on a single block shares programs, and their rooms: that of a copied block, and a larger one. What
+# is empty at the end is passed over, but not free: messages of every chunk are compared.
+FEW, ROOMS = 32, (COPIED_ROWS // CHUNK, 5 * (COPIED_ROWS // CHUNK))
 # A program of its own: of covariance matrices it takes long to compile, and several others need it.
 _natural = quick(lambda size, emission, params: lowering_with(emission, size).natural(params), static_argnums=0)
 
@@ -111,6 +112,7 @@ class Blocks:
         self._kept: tuple[Read | None, Potentials | None] = (None, None)
         self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
         self.fused = self.backend.in_place and self.reader.lowering is not None
+        self.room = self._room(self.partition.n_blocks) if self.n_blocks == 1 else self.how.per_block
         with jax.enable_x64(True):
             self.params = {name: np.asarray(value) for name, value in how.params.items()}
             self.natural = (own := self.reader.lowering) and _natural(own.pack, model.emission, self.params)
@@ -147,12 +149,14 @@ class Blocks:
     def joined(self, index: int) -> np.ndarray:
         """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
         place = self.place(index)
-        joined = np.zeros(self._room(place.size) if self.n_blocks == 1 else self.how.per_block, bool)
+        joined = np.zeros(self.room, bool)
         joined[: place.size] = ~(place.opens & (place.left == 0))
         return joined
 
     def _room(self, chunks: int) -> int:
-        return max(ladder(chunks), SHARED) if self.backend.in_place and chunks >= FEW else ladder(chunks)
+        if not self.backend.in_place or chunks < FEW:
+            return ladder(chunks)
+        return next((room for room in ROOMS if chunks <= room), max(self.how.per_block, chunks))
 
     def run(self, asked: Asked) -> Any:
         """An `Outcome`, or transfer operators."""
@@ -237,7 +241,8 @@ class Blocks:
 
     def _ending(self, asked: Asked, layout: Layout) -> tuple[Layout, bool] | None:
         """The rows behind the last chunk as a chunk of their own, where they may be cut off, and whether they were."""
-        if asked.boundary is not None or asked.inner or self.how.forward_only or self.n_blocks == 1:
+        alone = self.n_blocks == 1 and self.room <= ROOMS[-1]
+        if asked.boundary is not None or asked.inner or self.how.forward_only or alone:
             return None
         chunks = self.chunks(asked.block)
         open_end = int(self.partition.locate(chunks[-1:], asked.overlap + 1).right[0]) > asked.overlap

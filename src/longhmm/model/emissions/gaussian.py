@@ -52,7 +52,7 @@ class Gaussian(Family):
     shape 3/2) whose mean is a tenth of the variance of the data.
     """
 
-    otherwise = "coloured", ("noise", "response")
+    otherwise, mean_name = ("coloured", ("noise", "response")), "mean"
     takes_response = True
 
     def __init__(

@@ -27,7 +27,7 @@ class Poisson(Family):
     """
 
     builder, support, regions = dist.Poisson, constraints.nonnegative_integer, {"rate": constraints.positive}
-    statistics = ("value",)
+    statistics, mean_name = ("value",), "rate"
 
     def __init__(self, dim: int = 1, *, rate: Any = None) -> None:
         super().__init__(dim, rate=rate)
