@@ -179,7 +179,7 @@ def passes(rows: int = 400_000) -> Iterator[Row]:
                 like = problems[problem.like]
                 given = [(*like[:2], like.rows), *((*problem[:2], each) for each in data.values())]
                 # In turns, since the machine may be slower a second later.
-                against, *found = cliffs.costs([partial(cliffs.lh.gradient, *each) for each in given], rows, 9)
+                against, *found = cliffs.costs([partial(cliffs.lh.gradient, *each) for each in given], rows, 21)
                 for form, own in zip(data, found, strict=True):
                     ratio(*(name, own, against) if form == "array" else (form, own, found[0]))
     for n in (2, 3, 4, 5, 6, 8):
@@ -213,7 +213,7 @@ def answers(rows: int = 1_000_000, draws: int = 5) -> Iterator[Row]:
     }
     for work in works.values():
         work()  # compiles
-    seconds = taking_turns(works, rounds=3)
+    seconds = taking_turns(works, rounds=9)
     base = seconds.pop("pass")
     for name, cost in seconds.items():
         yield Row(
