@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import jax
 import loop_profile
 import numpy as np
 import peak_memory
@@ -123,16 +124,14 @@ def scaling(length: int) -> dict[str, dict[str, float]]:
 
 @contextmanager
 def using(threads: int | None) -> Iterator[None]:
-    """Run with so many threads of the kernel."""
-    before = os.environ.get("LONGHMM_THREADS")
-    if threads is not None:
-        os.environ["LONGHMM_THREADS"] = str(threads)
-    try:
+    """Run with so many threads of the kernel, which compiled programs know: they are made anew."""
+    if threads is None:
         yield
-    finally:
-        os.environ.pop("LONGHMM_THREADS", None)
-        if before is not None:
-            os.environ["LONGHMM_THREADS"] = before
+        return
+    with patch.dict(os.environ, {"LONGHMM_THREADS": str(threads)}):
+        jax.clear_caches()
+        yield
+    jax.clear_caches()
 
 
 def roofline(gradient_ns: float) -> dict[str, float]:

@@ -156,7 +156,7 @@ class Blocks:
     def _room(self, chunks: int) -> int:
         if not self.backend.in_place or chunks < FEW:
             return ladder(chunks)
-        return next((room for room in ROOMS if chunks <= room), max(self.how.per_block, chunks))
+        return next((room for room in ROOMS if chunks <= room), self.how.per_block)
 
     def run(self, asked: Asked) -> Any:
         """An `Outcome`, or transfer operators."""
