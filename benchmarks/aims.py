@@ -185,7 +185,7 @@ def passes(rows: int = 400_000) -> Iterator[Row]:
     for n in (2, 3, 4, 5, 6, 8):
         for name, given in cliffs.with_covariates(n, rows).items():
             for call in cliffs.ANSWERS.values():
-                ratio(name, *cliffs.costs([partial(call, *each) for each in given], rows, 9))
+                ratio(name, *cliffs.costs([partial(call, *each) for each in given], rows, 21))
     for name in THREE:
         yield Row(f"{name} over the Gaussian of the same width", worst[name], "x", 3)
     yield Row("a density of one's own over the Gaussian", worst["Laplace, own"], "x", 5)

@@ -136,6 +136,20 @@ def test_the_first_chunks_tell_which_overlap_to_try(
     assert len(short) == 1 and len(long) > 30
 
 
+def test_of_shorter_data_the_first_chunks_tell_once_the_shortest_overlap_has_failed(
+    backend: str, monkeypatch: pytest.MonkeyPatch, routes: Routes
+) -> None:
+    cut(monkeypatch, overlaps=(1, 2, 40))
+    monkeypatch.setattr(stream, "PROBE", 20)
+    initial, transition, logs = random_chain(1, K, 1200, spread=3.0)
+    params = given_params(initial, transition)
+    found = totals(MODEL, MODEL.validate(params), open_data(logs), forward_only=True)
+    np.testing.assert_allclose(found.log_likelihood, reference(initial, transition, [logs]).log_likelihood, rtol=1e-13)
+    tried = {overlap: [asked.inner for asked in routes.asked if asked.overlap == overlap] for overlap in (1, 2, 40)}
+    assert not any(tried[1]) and tried[2] == [True]
+    assert tried[40][0] and not any(tried[40][1:]) and len(tried[40]) > 30
+
+
 # Chains that do not -------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,9 @@ from longhmm.model.memory import unfold
 Progress = Callable[[int], None]
 EVERYTHING = Asked()
 PROBE = 64  # chunks with which an overlap is tried first, where they are few of all; a part of the data has as many
-CLEARLY = 1e-4  # of the tolerance: some chunk of all disagrees far more than any of a few, and all would be run again
+MANY, SOME = 8, 4  # times as many, from which on all overlaps are tried, and all but the first, which mostly does
+# Of the tolerance: some chunk of all disagrees far more than any of a few, and all would be run again.
+CLEARLY, OF_SOME = 1e-4, 0.05
 MOST_KEPT = 1 << 24  # numbers in transfer operators; where there are more, they are computed a second time
 
 
@@ -146,15 +148,16 @@ class Stream:
 
     def _probe(self, overlap: int) -> bool:
         """Whether the first chunks clearly agree, which is cheap to find out where they are a small part of all."""
-        how, data = self.blocks.how, self.blocks.sequences
-        if self.asked.paths is not None or self.blocks.partition.n_blocks <= 8 * PROBE:
+        how, data, n_times = self.blocks.how, self.blocks.sequences, self.blocks.partition.n_blocks / PROBE
+        if self.asked.paths is not None or n_times <= (SOME if overlap > OVERLAPS[0] else MANY):
             return True
         # Short ones, where sequences are so long that the chunks of the pass have neighbours.
         chunk = min(how.chunk, PROBE if data.length > data.n_sequences * how.chunk else how.chunk)
         small = How(how.params, forward_only=how.forward_only, per_chunk=how.per_chunk, chunk=chunk, per_block=PROBE)
         blocks = Blocks(small, self.blocks.model, data)
         first = self.begin * blocks.n_blocks // self.blocks.n_blocks
-        share = CLEARLY if overlap < OVERLAPS[-1] else 1.0  # behind the longest there are only operators
+        share = CLEARLY if n_times > MANY else OF_SOME
+        share = share if overlap < OVERLAPS[-1] else 1.0  # behind the longest there are only operators
         return bool(blocks.run(Asked(first, overlap, inner=True)).gap <= share * self.tolerance)
 
     def _gap(self, outcome: Outcome) -> float:
