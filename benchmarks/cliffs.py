@@ -134,9 +134,11 @@ def forms(problem: Problem, folder: Path) -> Iterator[tuple[str, Any]]:
 
 
 def costs(runs: list[Callable[[], Any]], rows: int, repeats: int) -> list[float]:
-    """Nanoseconds of processor time for each row, the least of several runs in turns; the first compiles."""
-    times = np.empty((1 + repeats, len(runs)))
+    """Nanoseconds of processor time for each row, the least of several runs in turns; the first compiles. None finds
+    its rows in the cache because the run before it had the same."""
+    times, others = np.empty((1 + repeats, len(runs))), np.zeros(1 << 23)
     for at in np.ndindex(times.shape):
+        others += 1.0
         begin = time.process_time()
         runs[at[1]]()
         times[at] = time.process_time() - begin
