@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -60,6 +61,7 @@ class How(NamedTuple):
     per_chunk: bool = False  # log likelihoods of every chunk, without base measure, instead of their sums
     chunk: int = 0  # rows of a chunk; 0: as suits the data
     per_block: int = 0  # chunks of a block; 0: as suits the data
+    mixed: Any = None  # a `Mixed` that the kernel hands predicted states to, here and forward only
 
 
 class Asked(NamedTuple):
@@ -196,7 +198,8 @@ class Blocks:
         if read.numbers is None and asked.boundary is None:  # one program finds messages, whatever the overlap
             potentials = None
         source = () if read.rows is read.moves else (self.model, self.params, read.rows, read.moves)  # both None
-        return _Block(potentials, layout, joined, *source), read
+        mixed = None if self.how.mixed is None else np.array([self.how.mixed.begin(), lo], np.uint64)
+        return _Block(potentials, layout, joined, *source, mixed=mixed), read
 
     def _marginals(self, asked: Asked, block: _Block, read: Read) -> Outcome:
         how, (start, stop) = self.how, self.bounds(asked.block)
@@ -277,6 +280,7 @@ class _Block(NamedTuple):
     params: Any = None
     rows: Any = None
     beside: Any = None  # where transitions vary, their numbers
+    mixed: Any = None  # as in `Potentials`
 
     def evaluated(self) -> tuple[Potentials, Pull, jax.Array | None]:
         """Potentials, their pull-back, and the first row whose density is not a number, or -1; None where all have."""
@@ -299,6 +303,7 @@ def _run(
     """Statistics, derivatives and what was collected, the disagreement of chunks, the step into the first, the messages
     that the first began with and that left the last, and a row without a density, if any."""
     potentials, pull, undefined = block.evaluated()
+    potentials = replace(potentials, mixed=block.mixed)
     ends = Boundary(start=stitch.warm_start(potentials.transition)) if boundary is None else boundary
     found = chunk_statistics(potentials, block.layout, wanted, ends, backend=backend)
     collected = None if collect is None else collect(block.model, block.params, block.rows, found.gamma)

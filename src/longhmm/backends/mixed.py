@@ -1,16 +1,16 @@
-"""Distribution functions weighted by predicted states, from tables, in the kernel: what mixed.h is given."""
+"""Distribution functions weighted by predicted states, from tables, in the kernel: what mixed.h is told, and finds."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from longhmm.backends import native
 
-TASK = 1 << 12  # rows of a task, as in mixed.h
 ADDRESS, WHOLE, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
@@ -28,54 +28,88 @@ class _Mixed(ctypes.Structure):
     """See mixed.h."""
 
     _fields_ = (
-        *((name, WHOLE) for name in ("rows", "states", "padded", "features", "terms", "n_opens", "stride", "wide")),
-        *((name, ADDRESS) for name in ("filtered", "recent", "transition", "initial")),
-        *((name, ADDRESS) for name in ("opens", "values", "spread", "path")),
-        *((name, kind) for name, kind in (("places", ADDRESS), ("faintest", REAL))),
-        *((name, ADDRESS) for name in ("quantiles", "given", "left", "n_left", "lowest")),
+        *((name, WHOLE) for name in ("features", "padded", "terms", "stride", "wide")),
+        *((name, ADDRESS) for name in ("values", "spread", "path", "places")),
+        ("faintest", REAL),
+        *((name, ADDRESS) for name in ("quantiles", "given", "lowest", "n_left", "left", "left_predicted")),
     )
 
 
-class Rows(NamedTuple):
-    """What is asked of rows: contiguous arrays, as mixed.h names them; those that are optional may be None, and values
-    are of single or double precision."""
+class Mixed:
+    """What is found of rows, block by block. Blocks may be begun again before they are settled.
 
-    filtered: np.ndarray
-    recent: np.ndarray
-    transition: np.ndarray
-    initial: np.ndarray
-    opens: np.ndarray
-    values: np.ndarray
-    spread: np.ndarray | None
-    path: np.ndarray | None
+    Attributes:
+        quantiles: `(D, n)` of the normal distribution, at `P(y_t <= observed | y_0 .. y_{t-1})`; NaN if not told.
+        given: the same at `P(y_t <= observed | x_t)`, with a path of states; else `(0, n)`.
+        lowest: `(D,)`, the smallest value.
+    """
 
+    def __init__(
+        self,
+        tables: Sequence[Any],
+        values: np.ndarray,
+        spread: np.ndarray | None,
+        path: np.ndarray | None,
+        faintest: float,
+    ) -> None:
+        """Of values `(n, D)`, single or double, NaN where missing; counts lie at `spread` of their steps; `path` are
+        the states `(n,)` of all rows."""
+        n, D = values.shape
+        terms, self.padded = tables[0].numbers.shape[1:]
+        self.tables, self.values, self.spread, self.path, self.faintest = tables, values, spread, path, faintest
+        self.quantiles, self.lowest = np.empty((D, n)), np.full(D, np.inf)
+        self.given = np.empty((0 if path is None else D, n))
+        self._n_left, self._settled = np.zeros(1, np.int64), 0
+        self._left, self._left_predicted = np.empty(n, np.int64), np.empty((n, self.padded))
+        own = (_Places(*each[:5], each.slot.shape[1], at(each.slot), at(each.numbers)) for each in tables)
+        self._places = (_Places * D)(*own)
+        given = (at(values), at(spread), at(path), ctypes.addressof(self._places), faintest)
+        found = (self.quantiles, self.given, self.lowest, self._n_left, self._left, self._left_predicted)
+        self._told = _Mixed(D, self.padded, terms, n, values.dtype == np.float64, *given, *map(at, found))
 
-class Mixed(NamedTuple):
-    """Rows `(m,)` that were observed, but of which not everything was told; the smallest value of each feature."""
+    def begin(self) -> int:
+        """Where the kernel finds what it is told, for a block."""
+        self._n_left[0] = self._settled
+        return ctypes.addressof(self._told)
 
-    left: np.ndarray
-    lowest: np.ndarray
+    def settle(self) -> None:
+        """The block last begun is right."""
+        self._settled = int(self._n_left[0])
 
+    def add(self, predicted: np.ndarray, start: int) -> None:
+        """Rows from `start` on, whose predicted states `(m, K)` were found elsewhere."""
+        library: Any = native.library() if native.available() else None
+        if library is None:
+            return self._on_host(predicted, start)
+        wide = np.zeros((len(predicted), self.padded))
+        wide[:, : predicted.shape[1]] = predicted
+        library.longhmm_mix(ADDRESS(self.begin()), ADDRESS(at(wide)), *map(WHOLE, (start, len(wide), native.threads())))
+        self.settle()
 
-def mix(tables: Sequence[Any], rows: Rows, faintest: float, stride: int, results: Sequence[np.ndarray]) -> Mixed | None:
-    """Write normal quantiles and, with a path, those of its states to `results`, `(D, n)` each, whose rows are `stride`
-    numbers apart; None where there is no kernel to do it."""
-    library: Any = native.library() if native.available() else None
-    if not hasattr(library, "longhmm_mixed"):
-        return None
-    places = (_Places * len(tables))(
-        *(_Places(*each[:5], each.slot.shape[1], at(each.slot), at(each.numbers)) for each in tables)
-    )
-    terms, padded = tables[0].numbers.shape[1:]
-    n, wide = len(rows.values), rows.values.dtype == np.float64
-    sizes = (n, rows.filtered.shape[1], padded, len(tables), terms, len(rows.opens), stride, wide)
-    left, n_left = np.empty(n, np.int64), np.empty(-(-n // TASK), np.int64)
-    lowest = np.empty((len(n_left), len(tables)))
-    outputs = *[*map(at, results), None][:2], *map(at, (left, n_left, lowest))
-    asked = _Mixed(*sizes, *map(at, rows), ctypes.addressof(places), faintest, *outputs)
-    library.longhmm_mixed(ctypes.byref(asked), WHOLE(native.threads()))
-    some = [left[TASK * task :][: n_left[task]] for task in np.flatnonzero(n_left)]
-    return Mixed(np.concatenate(some) if some else left[:0], lowest.min(axis=0))
+    def _on_host(self, predicted: np.ndarray, start: int) -> None:
+        """By NumPy in its place."""
+        rows, n_states = slice(start, start + len(predicted)), predicted.shape[1]
+        values, spread = self.values[rows].astype(np.float64), None if self.spread is None else self.spread[rows]
+        untold = np.zeros(len(predicted), bool)
+        for d, table in enumerate(self.tables):
+            of_states = table.of_states(values[:, d], None if spread is None else spread[:, d])
+            found = [(self.quantiles, np.einsum("nk,nk->n", predicted, of_states[:, :n_states]))]
+            if self.path is not None:
+                found.append((self.given, of_states[np.arange(len(predicted)), self.path[rows]]))
+            for to, chance in found:
+                told = (chance >= self.faintest) & (chance <= 1 - self.faintest)
+                to[d, rows] = ndtri(np.where(told, chance, np.nan))
+                untold |= ~told & ~np.isnan(values[:, d])
+        self.lowest[:] = np.fmin(self.lowest, np.fmin.reduce(values, axis=0))
+        which = np.flatnonzero(untold)
+        to = slice(self._settled, self._settled + len(which))
+        self._left[to], self._left_predicted[to, :n_states] = start + which, predicted[which]
+        self._settled = to.stop
+
+    def left(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows `(m,)` that were observed, but of which not everything was told, and what was predicted of them."""
+        order = np.argsort(self._left[: self._settled])
+        return self._left[order], self._left_predicted[order]
 
 
 def at(array: np.ndarray | None) -> int | None:

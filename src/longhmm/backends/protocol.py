@@ -36,7 +36,7 @@ class Varying(NamedTuple):
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("rows", "natural", "transition", "initial"),
+    data_fields=("rows", "natural", "transition", "initial", "mixed"),
     meta_fields=("kind", "width", "sums"),
 )
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,7 @@ class Potentials:
         transition: `(K, K)`, `Varying` or `Logits`.
         initial: `(K,)`, the distribution of the first state of a sequence; of PAIRS, of the state before it.
         kind, width, sums: GAUSSIAN and so on; numbers of a row; expected sufficient statistics of a state.
+        mixed: what the C++ kernel hands predicted states to, and where the rows begin there; see native/mixed.h.
     """
 
     rows: Any
@@ -59,6 +60,7 @@ class Potentials:
     kind: int
     width: int
     sums: int = 0
+    mixed: Integer[Any, " 2"] = None
 
 
 class Boundary(NamedTuple):

@@ -42,7 +42,7 @@ def _load() -> ctypes.CDLL | str:
         found = ctypes.CDLL(str(place))
     except OSError as error:
         return f"cannot be loaded ({error})"
-    known = all(hasattr(found, each) for each in (*OPERATIONS, "longhmm_last_kind", "longhmm_terms"))
+    known = all(hasattr(found, each) for each in (*OPERATIONS, "longhmm_mix", "longhmm_last_kind", "longhmm_terms"))
     if not known or (found.longhmm_last_kind(), found.longhmm_terms()) != (protocol.FRAMES, len(FUNCTIONS)):
         return "of another version of longhmm; build it again"
     found.longhmm_instruction_set.restype = ctypes.c_char_p
@@ -127,6 +127,7 @@ def statistics(
         jnp.ones(size, kind) if weights is None else weights.astype(kind),
         transition,
         *_numbers(kind, *given),
+        jnp.zeros(2, jnp.int32) if potentials.mixed is None else potentials.mixed,
         **by_row.flags(kind=potentials.kind, width=potentials.width, stationary_start=boundary.start is None),
         **by_row.asked(boundary, wanted),
     )

@@ -84,8 +84,8 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
                              ffi::Buffer<ffi::S32> core, ffi::Buffer<ffi::S32> right, ffi::Buffer<ffi::S32> at_start,
                              ffi::Buffer<type> weight, ffi::Buffer<type> transition, ffi::Buffer<type> initial,
                              ffi::Buffer<type> start, ffi::Buffer<type> packs, ffi::Buffer<type> before,
-                             ffi::Buffer<type> after, ffi::Result<ffi::Buffer<type>> log_likelihood,
-                             ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
+                             ffi::Buffer<type> after, ffi::AnyBuffer mixed,
+                             ffi::Result<ffi::Buffer<type>> log_likelihood, ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
                              ffi::Result<ffi::Buffer<type>> excess, ffi::Result<ffi::Buffer<type>> statistics_out,
                              ffi::Result<ffi::Buffer<type>> gamma, ffi::Result<ffi::Buffer<type>> edges,
                              ffi::Result<ffi::Buffer<ffi::S32>> impossible, ffi::Dictionary attributes) {
@@ -111,6 +111,9 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   const bool fits = chains > 0 && total % chains == 0 && nested(begin, *log_likelihood, per_window ? 1 : 0);
   if (!fits || (sets(weight, 1) != 1 && sets(weight, 1) != chains))
     return ffi::Error::InvalidArgument("window_statistics: sets of windows and of parameters do not fit together");
+  const bool is_mixed = mixed.element_type() == ffi::U64;
+  if (is_mixed && (type != ffi::F64 || total > 1 || !asked("forward_only")))
+    return ffi::Error::InvalidArgument("window_statistics: rows are mixed forward only, in double precision");
   if (total > 1 && (given_before || given_after || (gamma_wanted && kind != GIVEN)))
     return ffi::Error::InvalidArgument("window_statistics: messages and posteriors are those of one set of parameters");
 
@@ -191,6 +194,11 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   call.log_before = given_before ? messages_before.data() : nullptr;
   call.log_after = given_after ? messages_after.data() : nullptr;
   call.forward_only = asked("forward_only");
+  if (is_mixed) {  // the address of what is told of them, and where the rows of the call begin
+    const uint64_t* told = static_cast<const uint64_t*>(mixed.untyped_data());
+    call.mixed = reinterpret_cast<const Mixed*>(told[0]);
+    call.mixed_first = int64_t(told[1]);
+  }
   // Of every point: the log messages before, leaving, after and entering its windows.
   std::vector<double> messages(edges_wanted ? edges->element_count() : 0);
   if (edges_wanted) {

@@ -199,6 +199,8 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
         for (int k = 0; watched && k < n; ++k) risen[k] = begun ? V{} : risen[k];
         scale = begun ? all(T(1)) : scale;
       }
+      if (sizeof(T) == 8 && out.predicted && r >= L)
+        write_predicted<K, T>(call, out, n, r - L, core_rows, moved, scale);
       for (int k = 0; k < n; ++k) {
         likelihood[k] *= scale;
         message[k] = moved[k] * likelihood[k];
@@ -325,7 +327,8 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   for (int from = 0; any<T>(lost) && from < count; from += half) {
     const int64_t skip = call.per_window ? from : 0;
     Sums part = {out.log_likelihood + skip, out.first + skip * n, out.transitions + skip * n * n,
-                 out.statistics + skip * n * n_sums, out.moved + skip * call.moves.sums_size, out.impossible, 0};
+                 out.statistics + skip * n * n_sums, out.moved + skip * call.moves.sums_size, out.impossible, 0,
+                 out.predicted, out.predicted_width};  // as many lanes as here
     const int some = std::min(half, count - from);
     typename Moves::Logs own(call, point.index, base + from, some);
     log_space_group<T>(call, own, point.index, base + from, some, again + from, part);

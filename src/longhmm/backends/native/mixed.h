@@ -20,17 +20,11 @@ struct Places {
   const double* numbers;
 };
 
-constexpr int64_t MIXED_TASK = 1 << 12;  // rows of a task
-
+// Rows of the data, whatever block they are found in.
 struct Mixed {
-  int64_t rows, states, padded, features, terms, n_opens;
+  int64_t features, padded, terms;
   int64_t stride;            // numbers between one feature's results and the next one's
   int64_t wide;              // whether values are of double precision
-  const double* filtered;    // (rows, states): their filtered probabilities
-  const double* recent;      // (states): those of the row before the first
-  const double* transition;  // (states, padded)
-  const double* initial;     // (padded)
-  const int64_t* opens;      // (n_opens): rows that begin a sequence, rising
   const void* values;        // (rows, features), NaN where missing
   const double* spread;      // (rows, features): where in its step a count lies; null for other values
   const int64_t* path;       // optional, (rows): a state of each row
@@ -38,14 +32,15 @@ struct Mixed {
   double faintest;           // probabilities below this, or as near to 1, are not told; at least exp(-25)
   double* quantiles;         // (features, rows): those of P(y <= value | the past), NaN where no table says
   double* given;             // those of P(y <= value | the state of the path), with `path`
-  int64_t* left;             // (rows): from the first row of each task on, rows of which something was not told
-  int64_t* n_left;           // (tasks): how many
-  double* lowest;            // (tasks, features): the smallest value
+  double* lowest;            // (features): the smallest value
+  int64_t* n_left;           // how many rows there are of which something was not told
+  int64_t* left;             // (rows): which, in any order
+  double* left_predicted;    // (rows, padded): their probabilities of states, given the rows before
 };
 
 #define DECLARE_MIX(name) \
   namespace name {        \
-  void mix(const Mixed& all, int64_t task); \
+  void mix(const Mixed& all, const double* predicted, int64_t begin, int64_t rows); \
   }
 DECLARE_MIX(baseline)
 DECLARE_MIX(avx2)
@@ -91,29 +86,39 @@ inline Vec<double> far_quantile(Vec<double> p) {
   return lower ? -found : found;
 }
 
-// Of probabilities `(MIXED_ROWS)`, the first n of which count. The few in the tails are gathered first.
-inline void normal_quantiles(const double* p, int64_t n, double* to) {
-  constexpr int64_t W = Vector<double>::lanes;
+// Of probabilities `(MIXED_ROWS)`, the first n of which count. Those in the tails are left as they are, and noted: `far`
+// gets their places from `row` on; how many there are is returned.
+inline int64_t near_quantiles(const double* p, int64_t n, int64_t row, double* to, int32_t* far) {
   double found[MIXED_ROWS];
-  int far[MIXED_ROWS + W], is_far[MIXED_ROWS];
-  int64_t count = 0;
-  for (int64_t i = 0; i < n; i += W) {
+  int32_t is_far[MIXED_ROWS];
+  for (int64_t i = 0; i < n; i += Vector<double>::lanes) {
     const Vec<double> own = near_quantile(load<double>(p + i));
     std::memcpy(found + i, &own, sizeof own);
   }
   for (int64_t i = 0; i < MIXED_ROWS; ++i) is_far[i] = std::abs(p[i] - 0.5) > 0.425;
+  for (int64_t i = 0; i < n; ++i) to[i] = is_far[i] ? p[i] : found[i];
+  int64_t count = 0;
   for (int64_t i = 0; i < n; ++i) {
-    far[count] = int(i);
+    far[count] = int32_t(row + i);
     count += is_far[i];
   }
-  for (int64_t i = 0; i < W; ++i) far[count + i] = far[0];
-  for (int64_t i = 0; i < count; i += W) {
-    Vec<double> own;
-    for (int64_t lane = 0; lane < W; ++lane) own[lane] = p[far[i + lane]];
-    own = far_quantile(own);
-    for (int64_t lane = 0; lane < W; ++lane) found[far[i + lane]] = own[lane];
+  return count;
+}
+
+// Of those in the tails: many together, since each waits for a long chain of products.
+inline void far_quantiles(const int32_t* far, int64_t count, double* to) {
+  constexpr int64_t W = Vector<double>::lanes;
+  double own[MIXED_ROWS];
+  for (; count > 0; far += MIXED_ROWS, count -= MIXED_ROWS) {
+    const int64_t n = std::min(count, MIXED_ROWS);
+    std::fill_n(own, MIXED_ROWS, 0.5);
+    for (int64_t i = 0; i < n; ++i) own[i] = to[far[i]];
+    for (int64_t i = 0; i < n; i += W) {
+      const Vec<double> found = far_quantile(load<double>(own + i));
+      std::memcpy(own + i, &found, sizeof found);
+    }
+    for (int64_t i = 0; i < n; ++i) to[far[i]] = own[i];
   }
-  std::memcpy(to, found, n * sizeof(double));
 }
 
 template <class Source>
@@ -186,53 +191,50 @@ inline double sum_of_block(const double* x) {
   }
 }
 
-// Rows [begin, begin + n), with states in blocks of W, all of them in one where `one`; says which rows are left, and
-// keeps the smallest value of each feature, lane by lane.
-template <int W, int P, bool one>
-void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, Vec<double>* lowest) {
-  typedef typename Block<W>::type V;
-  const int64_t K = one ? W : all.states, D = all.features, padded = one ? W : all.padded, blocks = padded / W;
-  const int64_t* open = std::lower_bound(all.opens, all.opens + all.n_opens, begin);
-  const int64_t* const last = all.opens + all.n_opens;
-  static thread_local std::vector<double> held;
-  held.resize(MIXED_ROWS * (padded + W) + W);
-  double* const predicted = held.data() + (-reinterpret_cast<uintptr_t>(held.data()) % sizeof(V)) / sizeof(double);
-  double* const parts = predicted + MIXED_ROWS * padded;
-  V near[W];  // rows of the matrix that stay in registers
-  for (int64_t k = 0; one && k < W; ++k) near[k] = load_block<W>(all.transition + k * W);
-  auto row = [&](int64_t k, int64_t b) { return one ? near[k] : load_block<W>(all.transition + k * padded + b * W); };
-  for (int64_t i = 0; i < n; ++i) {
-    const bool opens = open < last && *open == begin + i;
-    open += opens;
-    const double* before = begin + i ? all.filtered + (begin + i - 1) * K : all.recent;
-    __builtin_prefetch(before + MIXED_ROWS * K);  // a page further on, where the processor does not look by itself
-    for (int64_t b = 0; b < blocks; ++b) {
-      V found = opens ? load_block<W>(all.initial + b * W) : before[0] * row(0, b);
-      for (int64_t k = 1; !opens && k < K; ++k) found += before[k] * row(k, b);
-      std::memcpy(predicted + i * padded + b * W, &found, sizeof found);
-    }
+// Adds to a number that other threads share, or lowers it; what it was.
+inline int64_t count_one(int64_t* to) { return __atomic_fetch_add(to, 1, __ATOMIC_RELAXED); }
+inline void lower(double* to, double value) {
+  double held;
+  __atomic_load(to, &held, __ATOMIC_RELAXED);
+  while (value < held && !__atomic_compare_exchange(to, &held, &value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
+}
+
+// What rows that are mixed one batch after the other come to.
+struct Collected {
+  double left[MIXED_ROWS];          // how much of a batch is not told
+  std::vector<Vec<double>> lowest;  // (features): lane by lane
+  std::vector<int32_t> far;         // (results, rows): which quantiles are in the tails
+  std::vector<int64_t> n_far;       // (results)
+};
+
+// Rows [begin + from, begin + from + n) of `rows`, with states in blocks of W, all of them in one where `one`.
+template <int W, int P, bool one>
+void mix_rows(const Mixed& all, const double* predicted, int64_t begin, int64_t from, int64_t n, int64_t rows,
+              Collected& to) {
+  typedef typename Block<W>::type V;
+  const int64_t D = all.features, padded = one ? W : all.padded, blocks = padded / W, first = begin + from;
+  predicted += from * padded;
   int32_t slot[MIXED_ROWS];
   double y[MIXED_ROWS], t[MIXED_ROWS], below[MIXED_ROWS] = {};
+  alignas(sizeof(V)) double parts[MIXED_ROWS * W];
   const double faintest = all.faintest, none = std::numeric_limits<double>::quiet_NaN();
-  auto tell = [&](double* chance) {
+  auto tell = [&](double* result, int64_t which) {
     for (int64_t i = 0; i < n; ++i) {
-      const bool known = (slot[i] >= 0) & (chance[i] >= faintest) & (chance[i] <= 1 - faintest);
-      chance[i] = known ? chance[i] : none;
-      left[i] += known | (y[i] != y[i]) ? 0.0 : 1.0;
+      const bool known = (slot[i] >= 0) & (below[i] >= faintest) & (below[i] <= 1 - faintest);
+      below[i] = known ? below[i] : none;
+      to.left[i] += known | (y[i] != y[i]) ? 0.0 : 1.0;
     }
+    int32_t* const far = to.far.data() + which * rows + to.n_far[which];
+    to.n_far[which] += near_quantiles(below, n, from, result + first, far);
   };
   for (int64_t d = 0; d < D; ++d) {
     if (all.wide)
-      copy_column(static_cast<const double*>(all.values) + begin * D + d, D, n, y);
+      copy_column(static_cast<const double*>(all.values) + first * D + d, D, n, y);
     else
-      copy_column(static_cast<const float*>(all.values) + begin * D + d, D, n, y);
+      copy_column(static_cast<const float*>(all.values) + first * D + d, D, n, y);
     for (int64_t i = n; i < MIXED_ROWS; ++i) y[i] = none;
-    for (int64_t i = 0; i < n; i += Vector<double>::lanes) {
-      const Vec<double> own = load<double>(y + i);
-      lowest[d] = own < lowest[d] ? own : lowest[d];  // NaN is not less
-    }
-    find<P == 2>(all.places[d], y, all.spread + begin * D + d, D, n, slot, t);
+    find<P == 2>(all.places[d], y, all.spread + first * D + d, D, n, slot, t);
     const double* const numbers = all.places[d].numbers;
     for (int64_t i = 0; i < n; ++i) {
       const double* const from = numbers + std::max(slot[i], 0) * P * padded;
@@ -245,55 +247,66 @@ void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, Vec<doub
       std::memcpy(parts + i * W, &total, sizeof total);
     }
     for (int64_t i = 0; i < n; ++i) below[i] = sum_of_block<W>(parts + i * W);
-    tell(below);
-    normal_quantiles(below, n, all.quantiles + d * all.stride + begin);
+    for (int64_t i = 0; i < n; i += Vector<double>::lanes) {  // now that all of y has been written
+      const Vec<double> own = load<double>(y + i);
+      to.lowest[d] = own < to.lowest[d] ? own : to.lowest[d];  // NaN is not less
+    }
+    tell(all.quantiles + d * all.stride, d);
     if (!all.path) continue;
     for (int64_t i = 0; i < n; ++i) {
-      const double* const from = numbers + std::max(slot[i], 0) * P * padded + all.path[begin + i];
+      const double* const from = numbers + std::max(slot[i], 0) * P * padded + all.path[first + i];
       double value = from[(P - 1) * padded];
       for (int p = P - 2; p >= 0; --p) value = value * t[i] + from[p * padded];
       below[i] = value;
     }
-    tell(below);
-    normal_quantiles(below, n, all.given + d * all.stride + begin);
+    tell(all.given + d * all.stride, D + d);
+  }
+  double left = 0;
+  for (int64_t i = 0; i < n; ++i) left += to.left[i];
+  for (int64_t i = 0; left && i < n; ++i) {
+    if (!to.left[i]) continue;
+    const int64_t at = count_one(all.n_left);
+    all.left[at] = first + i;
+    std::copy_n(predicted + i * padded, padded, all.left_predicted + at * padded);
   }
 }
 
 template <int W, int P>
-void mix_states(const Mixed& all, int64_t begin, int64_t n, double* left, Vec<double>* lowest) {
-  (all.states == W ? mix_rows<W, P, true> : mix_rows<W, P, false>)(all, begin, n, left, lowest);
+void mix_states(const Mixed& all, const double* predicted, int64_t begin, int64_t rows, Collected& to) {
+  auto run = all.padded == W ? mix_rows<W, P, true> : mix_rows<W, P, false>;
+  for (int64_t from = 0; from < rows; from += MIXED_ROWS) {
+    std::fill_n(to.left, MIXED_ROWS, 0.0);
+    run(all, predicted, begin, from, std::min(MIXED_ROWS, rows - from), rows, to);
+  }
 }
 
 template <int P>
-void mix_terms(const Mixed& all, int64_t begin, int64_t n, double* left, Vec<double>* lowest) {
+void mix_terms(const Mixed& all, const double* predicted, int64_t begin, int64_t rows, Collected& to) {
   switch (all.padded) {
     case 2:
-      return mix_states<2, P>(all, begin, n, left, lowest);
+      return mix_states<2, P>(all, predicted, begin, rows, to);
     case 4:
-      return mix_states<4, P>(all, begin, n, left, lowest);
+      return mix_states<4, P>(all, predicted, begin, rows, to);
     default:
-      return mix_states<8, P>(all, begin, n, left, lowest);
+      return mix_states<8, P>(all, predicted, begin, rows, to);
   }
 }
 
-void mix(const Mixed& all, int64_t task) {
-  const int64_t begin = task * MIXED_TASK, stop = std::min(begin + MIXED_TASK, all.rows);
+// Rows [begin, begin + rows) of the data, with their predicted states `(rows, padded)`.
+void mix(const Mixed& all, const double* predicted, int64_t begin, int64_t rows) {
+  static thread_local Collected to;
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  std::vector<Vec<double>> lowest(all.features, Vec<double>{} + infinity);
-  int64_t* const left = all.left + begin;
-  int64_t count = 0;
-  for (int64_t from = begin; from < stop; from += MIXED_ROWS) {
-    const int64_t n = std::min(MIXED_ROWS, stop - from);
-    double here[MIXED_ROWS] = {};  // how much of a row is not told
-    (all.terms == 2 ? mix_terms<2> : mix_terms<8>)(all, from, n, here, lowest.data());
-    for (int64_t i = 0; i < n; ++i)
-      if (here[i]) left[count++] = from + i;
+  const int64_t D = all.features, results = all.path ? 2 * D : D;
+  to.lowest.assign(D, Vec<double>{} + infinity);
+  to.far.resize(results * rows);
+  to.n_far.assign(results, 0);
+  (all.terms == 2 ? mix_terms<2> : mix_terms<8>)(all, predicted, begin, rows, to);
+  for (int64_t i = 0; i < results; ++i) {
+    double* const result = i < D ? all.quantiles + i * all.stride : all.given + (i - D) * all.stride;
+    far_quantiles(to.far.data() + i * rows, to.n_far[i], result + begin);
   }
-  all.n_left[task] = count;
-  for (int64_t d = 0; d < all.features; ++d) {
-    double& low = all.lowest[task * all.features + d] = infinity;
-    for (int lane = 0; lane < Vector<double>::lanes; ++lane) low = std::min(low, double(lowest[d][lane]));
-  }
+  for (int64_t d = 0; d < D; ++d)
+    for (int lane = 0; lane < Vector<double>::lanes; ++lane) lower(all.lowest + d, to.lowest[d][lane]);
 }
 
 }  // namespace VARIANT

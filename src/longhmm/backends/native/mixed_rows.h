@@ -6,7 +6,7 @@
 namespace {
 
 struct Residual {
-  void (*mix)(const Mixed&, int64_t);
+  void (*mix)(const Mixed&, const double*, int64_t, int64_t);
   void (*tally)(const Tallied&, int64_t);
 };
 
@@ -22,17 +22,25 @@ Residual residual_here() {
   return {baseline::mix, baseline::tally};
 }
 
-template <class Asked>
-void each_task(const Asked& all, void (*run)(const Asked&, int64_t), int64_t tasks, int64_t threads) {
-  in_threads(std::min(threads, all.rows / ROWS_PER_THREAD), tasks, [&](int64_t task) { run(all, task); });
+constexpr int64_t MIXED_TASK = 1 << 12;  // rows of a task
+
+template <class Run>
+void residual_tasks(int64_t rows, int64_t threads, int64_t tasks, const Run& run) {
+  in_threads(std::min(threads, rows / ROWS_PER_THREAD), tasks, run);
 }
 
 }  // namespace
 
-extern "C" void longhmm_mixed(const Mixed* all, int64_t threads) {
-  each_task(*all, residual_here().mix, (all->rows + MIXED_TASK - 1) / MIXED_TASK, threads);
+// Rows [begin, begin + rows), whose predicted states were found elsewhere; a pass hands over its own (see variant.cc).
+extern "C" void longhmm_mix(const Mixed* all, const double* predicted, int64_t begin, int64_t rows, int64_t threads) {
+  residual_tasks(rows, threads, (rows + MIXED_TASK - 1) / MIXED_TASK, [&](int64_t task) {
+    const int64_t from = task * MIXED_TASK;
+    residual_here().mix(*all, predicted + from * all->padded, begin + from, std::min(MIXED_TASK, rows - from));
+  });
 }
 
 extern "C" void longhmm_tallied(const Tallied* all, int64_t threads) {
-  each_task(*all, residual_here().tally, all->features * TALLIED_PARTS, threads);
+  residual_tasks(all->rows, threads, all->features * TALLIED_PARTS, [&](int64_t task) {
+    residual_here().tally(*all, task);
+  });
 }
