@@ -261,9 +261,9 @@ void mix_rows(const Mixed& all, const double* predicted, int64_t begin, int64_t 
     }
     tell(all.given + d * all.stride, D + d);
   }
-  double left = 0;
-  for (int64_t i = 0; i < n; ++i) left += to.left[i];
-  for (int64_t i = 0; left && i < n; ++i) {
+  Vec<double> left{};  // mostly of none
+  for (int64_t i = 0; i < MIXED_ROWS; i += Vector<double>::lanes) left += load<double>(to.left + i);
+  for (int64_t i = 0, some = total_of(left) > 0; some && i < n; ++i) {
     if (!to.left[i]) continue;
     const int64_t at = count_one(all.n_left);
     all.left[at] = first + i;
