@@ -196,8 +196,8 @@ class HMM(WithFormulas, Tree):
 
     def given_initial(self, params: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The initial distribution of `params` where it differs from the model's own; it then wins, as a constant."""
-        transition, given = (np.asarray(params[name], np.float64) for name in ("transition", "initial"))
-        return None if np.all(np.abs(given - (own := self._own_initial(transition))) <= 1e-9 + 1e-5 * own) else given
+        own, given = self._own_initial(params["transition"]), np.asarray(params["initial"], np.float64)
+        return None if (np.abs(given - own) <= 1e-9 + 1e-5 * own).all() else given
 
     def unconstrain(self, params: Mapping[str, jax.Array]) -> Params:
         """Natural parameters to unconstrained coordinates: "transition" and the emission's free names."""

@@ -55,7 +55,7 @@ class Flat(NamedTuple):
 def interior(model: HMM, params: Params) -> Arrays:
     """Checked parameters that have finite coordinates: no zero where the model allows a transition."""
     complete = model.validate(params)
-    if not model.transitions.dirichlet:
+    if not model.transitions.dirichlet or complete["transition"].min() > 0:
         return complete
     zeros = (complete["transition"] <= 0) & model.transitions.allowed & model.transitions.free_rows[:, None]
     if zeros.any():
