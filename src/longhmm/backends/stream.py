@@ -11,7 +11,7 @@ import numpy as np
 from longhmm.backends import stitch
 from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Own, Reducer
 from longhmm.backends.mixed import Mixed
-from longhmm.backends.pallas.full import gpu_totals
+from longhmm.backends.pallas.full import ALONE, Fused, gpu_totals
 from longhmm.backends.protocol import FAINTEST, Boundary
 from longhmm.backends.read import chunk_length
 from longhmm.backends.stitch import OVERLAPS
@@ -50,17 +50,16 @@ def totals(
     *,
     forward_only: bool = False,
     progress: Progress | None = None,
-    fused: Callable[..., Any] | None = None,
-    given: Any = None,
+    fused: Fused = ALONE,
 ) -> Any:
-    """Sums over all data at checked parameters, in float64, exact to rounding; on a GPU what `fused(model, params,
-    given, totals)` makes of them, where that can be part of the same program."""
+    """Sums over all data at checked parameters, in float64, exact to rounding, or what `fused` makes of them."""
     outer, (memory, model, params) = model, unfold(model, params)
     if not (collect or forward_only):
-        fused = fused if model is outer else None
-        on_gpu = gpu_totals(model, params, sequences, progress, fused, given)
+        own = fused if model is outer else Fused(check=fused.check)
+        on_gpu = gpu_totals(model, params, sequences, progress, own)
         if on_gpu is not None:
-            return on_gpu if fused else memory.folded(Totals(*on_gpu))
+            return on_gpu if own.then is not ALONE.then else memory.folded(Totals(*on_gpu))
+    fused.check()
     blocks = Blocks(How(params, collect, forward_only=forward_only), model, sequences)
     parts = [
         (*outcome.found[:3], outcome.found.sums, outcome.natural, outcome.own.collected)

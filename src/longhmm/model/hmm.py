@@ -172,20 +172,24 @@ class HMM(WithFormulas, Tree):
                 f"{most}: mark unknown states with -1, or raise n_states."
             )
 
-    def validate(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Complete parameters as float64 arrays: shapes, supports and row sums checked, constants filled in."""
+    def validate(self, params: Mapping[str, Any], *, supports: bool = True) -> dict[str, np.ndarray]:
+        """Complete parameters as float64 arrays: shapes, `supports` and row sums checked, constants filled in."""
         table = self.emission.parameters(self.n_states)
         own = {"initial", "transition", self.transitions.parameter}
         unknown = sorted(set(params) - set(table) - own)
         if unknown:
             raise ModelError(f"params must hold only {[*sorted(own), *table]}, got also {', '.join(unknown)}.")
         complete: dict[str, np.ndarray] = self.transitions.complete(params)
-        for name, parameter in table.items():
-            complete[name] = parameters.check_parameter(parameter, params.get(name))
+        complete |= {name: parameters.check_parameter(each, params.get(name), supports) for name, each in table.items()}
         complete["initial"] = self._own_initial(complete["transition"])
         if "initial" in params:
             complete["initial"] = probabilities("params['initial']", params["initial"], self.n_states)
         return complete
+
+    def check_supports(self, complete: Mapping[str, np.ndarray]) -> None:
+        """Refuse what `validate` has let pass without `supports`, which take longest to check."""
+        for name, parameter in self.emission.parameters(self.n_states).items():
+            parameters.check_parameter(parameter, complete[name])
 
     def _own_initial(self, transition: np.ndarray) -> np.ndarray:
         return stationary_on_host(transition) if isinstance(self.initial, str) else np.asarray(self.initial, np.float64)
@@ -196,8 +200,8 @@ class HMM(WithFormulas, Tree):
 
     def given_initial(self, params: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The initial distribution of `params` where it differs from the model's own; it then wins, as a constant."""
-        transition, given = (np.asarray(params[name], np.float64) for name in ("transition", "initial"))
-        return None if np.all(np.abs(given - (own := self._own_initial(transition))) <= 1e-9 + 1e-5 * own) else given
+        own, given = self._own_initial(params["transition"]), np.asarray(params["initial"], np.float64)
+        return None if (np.abs(given - own) <= 1e-9 + 1e-5 * own).all() else given
 
     def unconstrain(self, params: Mapping[str, jax.Array]) -> Params:
         """Natural parameters to unconstrained coordinates: "transition" and the emission's free names."""

@@ -222,8 +222,8 @@ def draw_prior(key: jax.Array, parameter: Parameter) -> jax.Array:
         ) from None
 
 
-def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
-    """A parameter's value as an array of its full shape; fixed ones take their constant."""
+def check_parameter(parameter: Parameter, given: Any, support: bool = True) -> np.ndarray:
+    """A parameter's value as an array of its full shape, within its `support`; fixed ones take their constant."""
     if parameter.value is not None:
         return np.asarray(parameter.value)
     try:
@@ -232,6 +232,8 @@ def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"params['{parameter.name}'] must be an array of numbers, got {given!r}.") from None
+    if not support:
+        return value
     assert parameter.support is not None
     within = is_covariance if parameter.support is constraints.positive_definite else parameter.support
     with jax.enable_x64(True):  # of an array of NumPy's, NumPyro checks without a program for every step

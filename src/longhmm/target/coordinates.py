@@ -52,10 +52,10 @@ class Flat(NamedTuple):
         return found
 
 
-def interior(model: HMM, params: Params) -> Arrays:
+def interior(model: HMM, params: Params, *, supports: bool = True) -> Arrays:
     """Checked parameters that have finite coordinates: no zero where the model allows a transition."""
-    complete = model.validate(params)
-    if not model.transitions.dirichlet:
+    complete = model.validate(params, supports=supports)
+    if not model.transitions.dirichlet or complete["transition"].min() > 0:
         return complete
     zeros = (complete["transition"] <= 0) & model.transitions.allowed & model.transitions.free_rows[:, None]
     if zeros.any():

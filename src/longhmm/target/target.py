@@ -14,9 +14,9 @@ from jax import Array
 from longhmm.backends import stream
 from longhmm.backends.counts import lowering_with
 from longhmm.backends.evaluate import Statistics, in_double
+from longhmm.backends.pallas.full import ALONE, Fused
 from longhmm.backends.programs import on_host, quick
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
-from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
@@ -128,12 +128,12 @@ _on_host = quick(_finish, static_argnums=0)
 
 
 def exact(
-    model: HMM, complete: Params, sequences: Sequences, *, u: Params | None = None, progress: Progress | None = None
+    model: HMM, complete: Params, sequences: Sequences, *, u: Any = None, progress: Any = None, check: Any = ALONE.check
 ) -> tuple[float, Estimate]:
-    """One pass over all data, in float64, at checked parameters: their log posterior density, and an exact estimate."""
+    """One pass over all data, in float64, at parameters that `check` may refuse: log posterior and exact estimate."""
     wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
     finish = Finish(model.given_initial(complete) is None)
-    found = stream.totals(model, complete, sequences, progress=progress, fused=finish, given=wide)
+    found = stream.totals(model, complete, sequences, progress=progress, fused=Fused(finish, wide, check))
     if isinstance(found, stream.Totals):
         with jax.enable_x64(True), on_host():
             found = jax.tree.map(np.asarray, _on_host(finish, model, complete, wide, found))
@@ -165,9 +165,9 @@ def gradient(
     """
     model, sequences = model.meet(data)
     model = model.resolve(sequences)
-    complete = interior(model, params)
+    complete = interior(model, params, supports=estimator is not None)
     if estimator is None:
-        _, found = exact(model, complete, sequences)
+        _, found = exact(model, complete, sequences, check=lambda: model.check_supports(complete))
         return found.gradient if prior else found.likelihood
     target = estimator.bind(model, sequences, complete)
     u = jax.tree.map(jnp.asarray, unconstrain(model, complete))

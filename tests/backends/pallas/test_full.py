@@ -1,5 +1,7 @@
 """Full passes of the GPU kernel, run without a GPU, against streams."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from longhmm.backends import native
 from longhmm.backends.pallas import full, windows
 from longhmm.backends.stream import totals
 from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
 from longhmm.target.target import exact
 
 
@@ -59,6 +62,24 @@ def test_rounded_parameters_cost_nothing(on_a_gpu: None, monkeypatch: pytest.Mon
     assert value == pytest.approx(expected_value, abs=2e-3)
     for name, slope in expected.gradient.items():
         np.testing.assert_allclose(found.gradient[name], slope, atol=0.1, err_msg=name)  # their scatter is about 100
+
+
+def test_parameters_are_checked_while_the_device_works(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, asked = lh.HMM(2, lh.Gaussian()), []
+    params = {"mean": np.array([0.0, 4.0]), "sd": np.ones(2), "transition": np.array([[0.8, 0.2], [0.3, 0.7]])}
+    sequences = open_data(np.random.default_rng(2).normal(size=300))
+    slope = lh.gradient(model, params, sequences)
+    slope["mean"] += 1.0  # is the caller's own
+    assert not np.array_equal(slope["mean"], lh.gradient(model, params, sequences)["mean"])
+    # Nobody may ask for the answer of this one.
+    monkeypatch.setattr(full, "_sums", lambda *given: asked.append(given) or (None, None, None))
+    for wrong, launched in (({"sd": np.array([1.0, -1.0])}, True), ({"sd": np.ones(3)}, False)):
+        asked.clear()
+        with pytest.raises(ModelError) as refused:
+            lh.gradient(model, {**params, **wrong}, sequences)
+        with pytest.raises(ModelError, match=re.escape(str(refused.value))):
+            model.resolve(sequences).validate({**params, **wrong})
+        assert bool(asked) == launched
 
 
 def test_where_boundaries_do_not_agree_a_stream_answers(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:

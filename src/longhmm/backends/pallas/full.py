@@ -36,9 +36,18 @@ AT_ONCE = 132 * 8 * 32  # windows that a large GPU runs at the same time: proces
 OVERLAPS = (32, 128, 512)
 BLOCK_ENTRIES = 1 << 28  # forward messages of a block, rows times states: one gigabyte
 _laid: WeakKeyDictionary[Sequences, dict[Any, Laid]] = WeakKeyDictionary()
-Then = Callable[..., Any]  # of model, parameters, what else is given, and (log likelihood, first, transitions, sums)
-AS_THEY_ARE: Then = lambda model, params, given, sums: sums  # noqa: E731
 TOLERANCE = 1e-5  # log odds, or total variation, below which two messages in single precision count as the same
+
+
+class Fused(NamedTuple):
+    """What a pass makes of its sums in the same program, and what is checked while the device works."""
+
+    then: Callable[..., Any] = lambda model, params, given, sums: sums  # log likelihood, first, transitions, and sums
+    given: Any = None
+    check: Callable[[], object] = lambda: None  # refuses parameters
+
+
+ALONE = Fused()
 
 
 class Block(NamedTuple):
@@ -75,18 +84,20 @@ class Laid:
         ]
         self.before_all = jnp.zeros((2, n), jnp.float32)
 
-    def totals(self, model: HMM, params: Mapping[str, np.ndarray], then: Then | None = None, given: Any = None) -> Any:
-        """Log likelihood, first states, transitions and sums of all data at checked parameters, or what `then` makes of
-        them in the same program; None where messages at boundaries do not agree or underflow lost something."""
-        (own, outer), (numbers, inner) = _of_model(model), _packed((dict(params), given, self.log_base_measure))
-        forms, then = (outer, inner), then or AS_THEY_ARE
+    def totals(self, model: HMM, params: Mapping[str, np.ndarray], fused: Fused = ALONE) -> Any:
+        """Log likelihood, first states, transitions and sums of all data, or what `fused` makes of them; None where
+        messages at boundaries do not agree or underflow lost something."""
+        numbers, forms = zip(_of_model(model), _packed((dict(params), fused.given, self.log_base_measure)), strict=True)
         with jax.enable_x64(True):
             # One copy there, 0.15 ms, and none back: of one, 0.25. A pass over 20 million rows takes 1.2.
-            state: Any = (np.concatenate([own, numbers]), self.before_all, None)
+            state: Any = (np.concatenate(numbers), self.before_all, None)
             for block in self.blocks[:-1]:
                 state = _sums(forms, self.plan, None, block, *state)
-            vector = np.asarray(_sums(forms, self.plan, then, self.blocks[-1], *state))
-            gap, lost, made = _made(forms, self.plan, then).unpacked(vector)
+            found = _sums(forms, self.plan, fused.then, self.blocks[-1], *state)
+            fused.check()  # the device is at work: until its answer is asked for, nothing costs time
+            form = _made(forms, self.plan, fused.then)
+            gap, lost, made = form.unpacked(vector := np.empty(form.size))  # views, which are filled at once
+            vector[:] = np.asarray(found)
         return None if lost or not gap <= TOLERANCE else made
 
 
@@ -105,14 +116,14 @@ class Form:
     def unpacked(self, packed: Any) -> Any:
         parts, at = [], 0
         for shape, dtype in self.leaves:
-            parts.append(packed[at : (at := at + math.prod(shape))].reshape(shape).astype(dtype))
+            parts.append(packed[at : (at := at + math.prod(shape))].reshape(shape).astype(dtype, copy=False))
         return jax.tree.unflatten(self.structure, parts)
 
 
 form_of = cache(Form)
 
 
-def _packed(tree: Any) -> tuple[np.ndarray, Form]:
+def _packed(tree: Any) -> Any:
     """All numbers of a tree in one array, and how they lie there."""
     leaves, structure = jax.tree.flatten(tree)
     numbers = [np.asarray(each) for each in leaves]
@@ -159,14 +170,9 @@ def _lay(reader: Reader, partition: Partition, own: np.ndarray, size: int, plan:
 
 
 def gpu_totals(
-    model: HMM,
-    params: Mapping[str, np.ndarray],
-    sequences: Sequences,
-    progress: Callable[[int], None] | None = None,
-    then: Then | None = None,
-    given: Any = None,
+    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, progress: Any = None, fused: Fused = ALONE
 ) -> Any:
-    """Sums over all data at checked parameters by the GPU kernel, or what `then` makes of them; None where it cannot
+    """Sums over all data at checked parameters by the GPU kernel, or what `fused` makes of them; None where it cannot
     give them: without a GPU, for data that lie in files or are passed over elsewhere, for emissions without a lowering
     of these data, and where chunks do not forget what came before them."""
     here = sequences.executor.here and sequences.in_memory
@@ -181,7 +187,7 @@ def gpu_totals(
     for overlap in OVERLAPS[begin:]:
         if key not in known or known[key].overlap != overlap:
             known[key] = Laid(Reader(model, sequences), overlap)
-        found = known[key].totals(model, params, then, given)
+        found = known[key].totals(model, params, fused)
         if found is not None and progress is not None:
             progress(sequences.length)
         if found is not None or overlap >= known[key].longest:
@@ -243,9 +249,7 @@ def _as_asked(plan: Plan, natural: jax.Array, rounded: jax.Array, sums: jax.Arra
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _sums(
-    forms: tuple[Form, Form], plan: Plan, then: Then | None, block: Block, packed: Any, ends: Any, before: Any
-) -> Any:
+def _sums(forms: tuple[Form, Form], plan: Plan, then: Any, block: Block, packed: Any, ends: Any, before: Any) -> Any:
     """`block_sums` at parameters in one array, added to those of the blocks `before`: with that array, which stays on
     the device for the blocks that follow, and the messages behind it; or, with `then`, all that `_made` names."""
     model, params, given, log_base_measure = _unpacked(forms, packed)
@@ -263,14 +267,10 @@ def _sums(
 
 
 @cache
-def _made(forms: tuple[Form, Form], plan: Plan, then: Then) -> Form:
+def _made(forms: tuple[Form, Form], plan: Plan, then: Any) -> Form:
     """What the last program gives back: the largest disagreement, whether anything was lost, and what `then` makes."""
     n, number = plan.states, partial(jax.ShapeDtypeStruct, dtype=jnp.float64)
-    shapes = [[jax.ShapeDtypeStruct(*each) for each in form.leaves] for form in forms]
-    model, (params, given, _) = (
-        jax.tree.unflatten(each.structure, own) for each, own in zip(forms, shapes, strict=True)
-    )
-    sums = tuple(map(number, ((), (n,), (n, n), (n, plan.sums))))
-    made = jax.eval_shape(then, model, params, given, sums)
-    leaves, structure = jax.tree.flatten((number(()), jax.ShapeDtypeStruct((), bool), made))
-    return form_of(structure, tuple((each.shape, np.dtype(each.dtype)) for each in leaves))
+    packed, sums = number((sum(form.size for form in forms),)), tuple(map(number, ((), (n,), (n, n), (n, plan.sums))))
+    made = jax.eval_shape(lambda packed, sums: then(*_unpacked(forms, packed)[:3], sums), packed, sums)
+    leaves, structure = jax.tree.flatten((number(()), number(()), made))
+    return form_of(structure, tuple((each.shape, np.dtype(np.float64)) for each in leaves))

@@ -118,6 +118,6 @@ def probabilities(name: str, given: Any, n_states: int) -> np.ndarray:
         found = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         found = np.zeros(0)
-    if found.shape != (n_states,) or not np.all(found >= 0) or abs(found.sum() - 1) > 1e-4:
+    if found.shape != (n_states,) or not found.min() >= 0 or abs((total := found.sum()) - 1) > 1e-4:
         raise ModelError(f"{name} must be {n_states} probabilities that sum to 1, got {given!r}.")
-    return np.asarray(found / found.sum())
+    return np.asarray(found / total)

@@ -92,13 +92,13 @@ class Transitions(TransitionModel):
             got = f"shape {transition.shape}" if transition.size else repr(params["transition"])
             raise ModelError(f"params['transition'] must be an array of numbers of shape {self.shape}, got {got}.")
         sums = transition.sum(axis=1)
-        if not np.all(transition >= 0) or np.any(np.abs(sums - 1) > 1e-4):
+        if not (transition.min() >= 0 and np.abs(sums - 1).max() <= 1e-4):
             raise ModelError(
                 "params['transition'] must have rows of probabilities that sum to 1, got row sums of "
                 f"{np.round(sums, 6)}."
             )
         transition = transition / sums[:, None]
-        if np.any(transition[~self.allowed] > 0):
+        if np.count_nonzero(transition[~self.allowed]):
             row, column = np.argwhere((transition > 0) & ~self.allowed)[0]
             raise ModelError(
                 f"params['transition'] must be 0 where the model forbids a transition, got "
