@@ -198,8 +198,8 @@ class Blocks:
         if read.numbers is None and asked.boundary is None:  # one program finds messages, whatever the overlap
             potentials = None
         source = () if read.rows is read.moves else (self.model, self.params, read.rows, read.moves)  # both None
-        mixed = None if self.how.mixed is None else np.array([self.how.mixed.begin(), lo], np.uint64)
-        return _Block(potentials, layout, joined, *source, mixed=mixed), read
+        mixed = None if self.how.mixed is None else self.how.mixed.begin(lo)
+        return _Block(potentials, layout, joined, *source)._replace(mixed=mixed), read
 
     def _marginals(self, asked: Asked, block: _Block, read: Read) -> Outcome:
         how, (start, stop) = self.how, self.bounds(asked.block)

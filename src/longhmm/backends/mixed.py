@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from longhmm.backends import native
+from longhmm.backends.block import Blocks, How
+from longhmm.backends.stream import Stream
+from longhmm.data.sequences import Sequences
+from longhmm.model.hmm import HMM
 
 ADDRESS, WHOLE, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
@@ -67,10 +70,10 @@ class Mixed:
         found = (self.quantiles, self.given, self.lowest, self._n_left, self._left, self._left_predicted)
         self._told = _Mixed(D, self.padded, terms, n, values.dtype == np.float64, *given, *map(at, found))
 
-    def begin(self) -> int:
-        """Where the kernel finds what it is told, for a block."""
+    def begin(self, row: int) -> np.ndarray:
+        """What the kernel is told of a block that begins with this row."""
         self._n_left[0] = self._settled
-        return ctypes.addressof(self._told)
+        return np.array([ctypes.addressof(self._told), row, self.padded], np.uint64)
 
     def settle(self) -> None:
         """The block last begun is right."""
@@ -83,11 +86,14 @@ class Mixed:
             return self._on_host(predicted, start)
         wide = np.zeros((len(predicted), self.padded))
         wide[:, : predicted.shape[1]] = predicted
-        library.longhmm_mix(ADDRESS(self.begin()), ADDRESS(at(wide)), *map(WHOLE, (start, len(wide), native.threads())))
+        told, *_ = map(int, self.begin(start))
+        library.longhmm_mix(ADDRESS(told), ADDRESS(at(wide)), *map(WHOLE, (start, len(wide), native.threads())))
         self.settle()
 
     def _on_host(self, predicted: np.ndarray, start: int) -> None:
         """By NumPy in its place."""
+        from scipy.special import ndtri
+
         rows, n_states = slice(start, start + len(predicted)), predicted.shape[1]
         values, spread = self.values[rows].astype(np.float64), None if self.spread is None else self.spread[rows]
         untold = np.zeros(len(predicted), bool)
@@ -102,14 +108,24 @@ class Mixed:
                 untold |= ~told & ~np.isnan(values[:, d])
         self.lowest[:] = np.fmin(self.lowest, np.fmin.reduce(values, axis=0))
         which = np.flatnonzero(untold)
-        to = slice(self._settled, self._settled + len(which))
-        self._left[to], self._left_predicted[to, :n_states] = start + which, predicted[which]
-        self._settled = to.stop
+        own = slice(self._settled, self._settled + len(which))
+        self._left[own], self._left_predicted[own, :n_states] = start + which, predicted[which]
+        self._settled = own.stop
 
     def left(self) -> tuple[np.ndarray, np.ndarray]:
         """Rows `(m,)` that were observed, but of which not everything was told, and what was predicted of them."""
         order = np.argsort(self._left[: self._settled])
         return self._left[order], self._left_predicted[order]
+
+
+def hand_over(model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, mixed: Mixed) -> bool:
+    """Let the kernel hand over the predicted states of all rows as it finds them; False where it does not run here."""
+    blocks = Blocks(How(params, forward_only=True, mixed=mixed), model, sequences)
+    if not (blocks.backend.in_place and sequences.executor.here):
+        return False
+    for _ in Stream(blocks).outcomes():
+        mixed.settle()
+    return True
 
 
 def at(array: np.ndarray | None) -> int | None:

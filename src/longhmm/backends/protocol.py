@@ -60,7 +60,7 @@ class Potentials:
     kind: int
     width: int
     sums: int = 0
-    mixed: Integer[Any, " 2"] = None
+    mixed: Integer[Any, " 3"] = None
 
 
 class Boundary(NamedTuple):

@@ -20,9 +20,7 @@ from longhmm.model.lowering import Lowering
 # Rows of a chunk, near enough to stay; half, if each has a matrix. Where it is a power of 2, lanes crowd one another.
 CHUNK, LEAST_CHUNK = 992, 64
 COPIED_ROWS = 256 * CHUNK  # rows of a block that is copied: as many chunks as fill lanes and threads
-# Probabilities that come back of it: where they take more memory, it goes back to the system after each block, which
-# costs as much again.
-COPIED_NUMBERS = 16 * COPIED_ROWS
+COPIED_NUMBERS = 16 * COPIED_ROWS  # that come back of it: more memory than stays with the process costs as much again
 SHARE = 1 << 14  # rows that are looked at, or turned into numbers, at a time
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
 
@@ -58,9 +56,8 @@ class Reader:
 
     def block_rows(self, *, copied: bool) -> int:
         """How many rows a block should have; `copied`: as many probabilities come back."""
-        if copied:
-            return min(COPIED_ROWS, COPIED_NUMBERS // self.model.n_states)
-        return IN_PLACE_ROWS if self.in_place else COPIED_ROWS
+        whole = IN_PLACE_ROWS if self.in_place else COPIED_ROWS
+        return min(COPIED_ROWS, COPIED_NUMBERS // self.model.n_states) if copied else whole
 
     def read(self, start: int, stop: int, size: int, own: tuple[int, int], *, borrow: bool, whole: bool) -> Read:
         """Rows `[start, stop)` filled up to `size`; with `borrow` the C++ kernel reads the caller's memory. `own`: the

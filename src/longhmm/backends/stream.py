@@ -10,7 +10,6 @@ import numpy as np
 
 from longhmm.backends import stitch
 from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Own, Reducer
-from longhmm.backends.mixed import Mixed
 from longhmm.backends.pallas.full import ALONE, Fused, gpu_totals
 from longhmm.backends.protocol import FAINTEST, Boundary
 from longhmm.backends.read import chunk_length
@@ -86,16 +85,6 @@ def stream(
     how = How(params, collect, reducer, forward_only=forward_only, probabilities=True)
     owns = map(lambda outcome: outcome.own, Stream(Blocks(how, model, sequences)).outcomes())
     return map(memory.folded, owns) if reduce is None else owns
-
-
-def hand_over(model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, mixed: Mixed) -> bool:
-    """Let the kernel hand over the predicted states of all rows as it finds them; False where it does not run here."""
-    blocks = Blocks(How(params, forward_only=True, mixed=mixed), model, sequences)
-    if not (blocks.backend.in_place and sequences.executor.here):
-        return False
-    for _ in Stream(blocks).outcomes():
-        mixed.settle()
-    return True
 
 
 def _folded(memory: Any, reduce: Reducer, own: Own) -> Any:

@@ -9,8 +9,7 @@ from longhmm.backends.mixed import Mixed
 from longhmm.model.memory import unfold
 from longhmm.posterior.diagnostics import mixed_cdf as module
 from longhmm.posterior.diagnostics.cdf_tables import FEWEST, distribution_functions
-from longhmm.posterior.diagnostics.mixed_cdf import EDGE, mixed_cdf, normal
-from longhmm.posterior.diagnostics.observations import _row_by_row
+from longhmm.posterior.diagnostics.mixed_cdf import EDGE, mixed_cdf, normal, row_by_row
 
 LENGTH = FEWEST + 500
 OFF = 2e-7  # of a quantile, as the tables promise
@@ -63,7 +62,7 @@ def test_rows_are_those_evaluated_one_by_one(n, name, way, monkeypatch):
     if way == "host":
         monkeypatch.setattr(Mixed, "add", Mixed._on_host)
     found = mixed_cdf(model, params, data, exact, 3, path)
-    expected = _row_by_row(model, params, data, exact, 3, path)
+    expected = row_by_row(model, params, data, exact, 3, path)
     missing = ~np.isfinite(expected.quantiles)
     assert missing.sum() == 4 * data.dim + 1
     for each, other in zip(found, expected, strict=True):
@@ -79,7 +78,7 @@ def test_the_tails_are_evaluated_one_by_one():
     values[200:206, 0] = [-4.0, 9.0, -3.9, 7.0, 8.5, 60.0]
     data = lh.open_data(values)
     exact = distribution_functions(model, params, data)
-    found, expected = mixed_cdf(model, params, data, exact, 0), _row_by_row(model, params, data, exact, 0, None)
+    found, expected = mixed_cdf(model, params, data, exact, 0), row_by_row(model, params, data, exact, 0, None)
     np.testing.assert_allclose(found.quantiles, expected.quantiles, rtol=0, atol=OFF)
     far = [ndtr(each.quantiles[:, 200:206]) for each in (found, expected)]  # near 1 the last digit moves quantiles
     np.testing.assert_allclose(*far, rtol=1e-12)
@@ -91,7 +90,7 @@ def compared(model, params, values):
     model = model.resolve(data)
     params = model.validate(params)
     exact = distribution_functions(model, params, data)
-    found, expected = mixed_cdf(model, params, data, exact, 0), _row_by_row(model, params, data, exact, 0, None)
+    found, expected = mixed_cdf(model, params, data, exact, 0), row_by_row(model, params, data, exact, 0, None)
     assert np.isfinite(found.quantiles).all()
     np.testing.assert_allclose(found.quantiles, expected.quantiles, rtol=0, atol=OFF)
 
@@ -130,7 +129,7 @@ def test_values_are_read_as_they_are_stored(form):
     data = lh.open_data(values, mask=None if form == "single" else hidden)
     _, model, params = unfold(resolved := model.resolve(data), resolved.validate(params))
     exact = distribution_functions(model, params, data)
-    found, expected = mixed_cdf(model, params, data, exact, 0), _row_by_row(model, params, data, exact, 0, None)
+    found, expected = mixed_cdf(model, params, data, exact, 0), row_by_row(model, params, data, exact, 0, None)
     assert np.isnan(found.quantiles).sum() == (0 if form == "single" else hidden.sum())
     for each, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(each, other, rtol=0, atol=OFF)

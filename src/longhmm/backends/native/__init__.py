@@ -127,7 +127,7 @@ def statistics(
         jnp.ones(size, kind) if weights is None else weights.astype(kind),
         transition,
         *_numbers(kind, *given),
-        jnp.zeros(2, jnp.int32) if potentials.mixed is None else potentials.mixed,
+        jnp.zeros(3, jnp.int32) if potentials.mixed is None else potentials.mixed,
         **by_row.flags(kind=potentials.kind, width=potentials.width, stationary_start=boundary.start is None),
         **by_row.asked(boundary, wanted),
     )

@@ -23,8 +23,6 @@ enum Term : int32_t { SEEN, VALUE, LOG, COSINE, SINE, TERMS };
 // Features of a row that may be missing while others are there; with more, such a row is missing.
 constexpr int MOST_PARTS = 16;
 
-struct Mixed;
-
 // A point is one set of parameters. Points are grouped in chains: the points of a chain look at the same windows.
 struct Call {
   // Data: rows of `width` numbers; NaN means that a row is missing, or that feature of a Gaussian or Student one.
@@ -70,10 +68,10 @@ struct Call {
   // Optional: posteriors of core rows, at (row - origin) * K + k, smoothed or filtered, in the recursion's precision.
   void* gamma;
   int64_t gamma_origin;
-  // Optional: what the predicted states of core rows are handed to, window by window (see mixed.h), forward only, in
-  // double precision; row 0 is row `mixed_first` of what it knows.
-  const Mixed* mixed;
-  int64_t mixed_first;
+  // Optional: what predicted states of core rows are handed to, forward only, in double precision (see mixed.h); the
+  // row there that is row 0 here, and how many numbers a row has there.
+  const struct Mixed* mixed;
+  int64_t mixed_first, mixed_width;
   // Optional, (windows, K) each: the logarithms of the messages at both edges of every core, up to a constant.
   double* edge_before;
   double* edge_leaving;
@@ -114,6 +112,5 @@ struct Sums {
   double* moved;
   int64_t impossible;
   int64_t redone;
-  double* predicted;  // with `mixed`: states of core rows given those before, (lanes, max_core, predicted_width)
-  int64_t predicted_width;
+  double* predicted;  // with `mixed`: states of core rows given those before, (lanes, max_core, mixed_width)
 };

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "given_rows.h"
 #include "moves_of.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -94,14 +95,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   const bool per_window = asked("per_window"), stationary_start = asked("stationary_start");
   const bool given_before = asked("given_before"), given_after = asked("given_after");
   const bool gamma_wanted = asked("gamma_wanted"), edges_wanted = asked("edges_wanted");
-  const auto row_dimensions = rows.dimensions();
-  // Rows of the caller's own memory: its address, whether it holds double precision, and how numbers are made of it.
-  const bool borrowed = rows.element_type() == ffi::U64;
-  if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
-    return ffi::Error::InvalidArgument("window_statistics: rows must be float32 or float64");
-  const uint64_t* address = static_cast<const uint64_t*>(rows.untyped_data());
-  const auto shape = initial.dimensions();
-  const int64_t states = shape.back();
+  const int64_t states = initial.dimensions().back();
   const int64_t room = begin.dimensions().back();
   int64_t windows = room;
   const int64_t chains = sets(begin, 1);
@@ -111,10 +105,8 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   const bool fits = chains > 0 && total % chains == 0 && nested(begin, *log_likelihood, per_window ? 1 : 0);
   if (!fits || (sets(weight, 1) != 1 && sets(weight, 1) != chains))
     return ffi::Error::InvalidArgument("window_statistics: sets of windows and of parameters do not fit together");
-  const bool is_mixed = mixed.element_type() == ffi::U64;
-  if (is_mixed && (type != ffi::F64 || total > 1 || !asked("forward_only")))
-    return ffi::Error::InvalidArgument("window_statistics: rows are mixed forward only, in double precision");
-  if (total > 1 && (given_before || given_after || (gamma_wanted && kind != GIVEN)))
+  const auto* told = mixed.element_type() == ffi::U64 ? static_cast<const uint64_t*>(mixed.untyped_data()) : nullptr;
+  if (total > 1 && (given_before || given_after || (gamma_wanted && kind != GIVEN) || told))
     return ffi::Error::InvalidArgument("window_statistics: messages and posteriors are those of one set of parameters");
 
   // Windows without a core at the end are padding, and cost nothing.
@@ -127,7 +119,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   std::vector<double> weights = spread(weight.typed_data(), sets(weight, 1), chains, windows);
   if (kind == GIVEN) {
     // Log likelihoods belong to a point: every point has its own rows, so it gets its own windows.
-    const int64_t own = row_dimensions[row_dimensions.size() - 2], sources = sets(rows, 2);
+    const int64_t own = rows.dimensions()[rows.dimensions().size() - 2], sources = sets(rows, 2);
     const std::vector<int64_t> once = wide_begin;
     wide_begin.resize(total * windows);
     for (int64_t point = 0; point < total; ++point)
@@ -160,12 +152,8 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   std::vector<double> logs(log_likelihood->element_count()), firsts(first->element_count());
   std::vector<double> moves(transitions->element_count()), sums(statistics_out->element_count());
   Call call{};
-  call.rows = borrowed ? reinterpret_cast<const void*>(address[0]) : rows.untyped_data();
-  call.wide_rows = borrowed ? int32_t(address[1]) : rows.element_type() == ffi::F64;
-  call.width = width;
-  call.terms = borrowed && rows.element_count() > 3 ? address + 3 : nullptr;
-  call.columns = call.terms ? int32_t(address[2]) : call.width;
-  call.kind = kind;
+  if (!read_rows(rows, kind, width, call))
+    return ffi::Error::InvalidArgument("window_statistics: rows must be float32 or float64");
   call.pack = kind == GIVEN ? 0 : int32_t(pack);
   call.left = places[0];
   call.core = places[1];
@@ -194,11 +182,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   call.log_before = given_before ? messages_before.data() : nullptr;
   call.log_after = given_after ? messages_after.data() : nullptr;
   call.forward_only = asked("forward_only");
-  if (is_mixed) {  // the address of what is told of them, and where the rows of the call begin
-    const uint64_t* told = static_cast<const uint64_t*>(mixed.untyped_data());
-    call.mixed = reinterpret_cast<const Mixed*>(told[0]);
-    call.mixed_first = int64_t(told[1]);
-  }
+  if (told) call.mixed = reinterpret_cast<const Mixed*>(told[0]), call.mixed_first = told[1], call.mixed_width = told[2];
   // Of every point: the log messages before, leaving, after and entering its windows.
   std::vector<double> messages(edges_wanted ? edges->element_count() : 0);
   if (edges_wanted) {

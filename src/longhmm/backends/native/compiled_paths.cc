@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "given_rows.h"
 #include "moves_of.h"
 
 namespace {
@@ -17,11 +18,6 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints righ
                 ffi::Result<Doubles> leaving, ffi::Result<Doubles> log_likelihood, ffi::Result<Bytes> maps,
                 ffi::Result<Bytes> states, ffi::Result<ffi::Buffer<ffi::S64>> redone, ffi::Dictionary attributes) {
   auto asked = [&](const char* name) { return attributes.get<int32_t>(name).value(); };
-  // Rows of the caller's own memory: its address, whether it holds double precision, and how numbers are made of it.
-  const bool borrowed = rows.element_type() == ffi::U64;
-  if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
-    return ffi::Error::InvalidArgument("find_paths: rows must be float32 or float64");
-  const uint64_t* address = static_cast<const uint64_t*>(rows.untyped_data());
   int64_t windows = begin.element_count();
   while (windows > 0 && core.typed_data()[windows - 1] == 0) --windows;  // those at the end are padding
   const std::vector<int64_t> wide_begin(begin.typed_data(), begin.typed_data() + windows);
@@ -31,12 +27,8 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints righ
   };
   Paths paths{};
   Call& call = paths.call;
-  call.rows = borrowed ? reinterpret_cast<const void*>(address[0]) : rows.untyped_data();
-  call.wide_rows = borrowed ? int32_t(address[1]) : rows.element_type() == ffi::F64;
-  call.width = asked("width");
-  call.terms = borrowed && rows.element_count() > 3 ? address + 3 : nullptr;
-  call.columns = call.terms ? int32_t(address[2]) : call.width;
-  call.kind = asked("kind");
+  if (!read_rows(rows, asked("kind"), asked("width"), call))
+    return ffi::Error::InvalidArgument("find_paths: rows must be float32 or float64");
   call.pack = call.kind == GIVEN || call.kind == PAIR ? 0 : int32_t(natural.dimensions().back());
   call.left = left.typed_data();
   call.core = core.typed_data();

@@ -18,11 +18,6 @@ ffi::Error varying(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer
                    ffi::Result<ffi::Buffer<type>> edges, ffi::Result<ffi::Buffer<ffi::S32>> impossible,
                    ffi::Dictionary attributes) {
   auto asked = [&](const char* name) { return attributes.get<int32_t>(name).value(); };
-  // Rows of the caller's own memory: its address, whether it holds double precision, and how numbers are made of it.
-  const bool borrowed = rows.element_type() == ffi::U64;
-  if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
-    return ffi::Error::InvalidArgument("varying: rows must be float32 or float64");
-  const uint64_t* address = static_cast<const uint64_t*>(rows.untyped_data());
   const int64_t room = begin.element_count(), states = initial.dimensions().back(), square = states * states;
   int64_t windows = room;
   while (windows > 1 && core.typed_data()[windows - 1] == 0) --windows;  // those at the end are padding
@@ -40,12 +35,8 @@ ffi::Error varying(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer
   std::vector<double> logs(log_likelihood->element_count()), firsts(first->element_count());
   std::vector<double> counts(transitions->element_count()), sums(statistics_out->element_count());
   Call call{};
-  call.rows = borrowed ? reinterpret_cast<const void*>(address[0]) : rows.untyped_data();
-  call.wide_rows = borrowed ? int32_t(address[1]) : rows.element_type() == ffi::F64;
-  call.width = asked("width");
-  call.terms = borrowed && rows.element_count() > 3 ? address + 3 : nullptr;
-  call.columns = call.terms ? int32_t(address[2]) : call.width;
-  call.kind = asked("kind");
+  if (!read_rows(rows, asked("kind"), asked("width"), call))
+    return ffi::Error::InvalidArgument("varying: rows must be float32 or float64");
   call.pack = call.kind == GIVEN || call.kind == PAIR ? 0 : int32_t(packs.dimensions().back());
   call.left = left.typed_data();
   call.core = core.typed_data();

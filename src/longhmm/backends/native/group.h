@@ -199,8 +199,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
         for (int k = 0; watched && k < n; ++k) risen[k] = begun ? V{} : risen[k];
         scale = begun ? all(T(1)) : scale;
       }
-      if (sizeof(T) == 8 && out.predicted && r >= L)
-        write_predicted<K, T>(call, out, n, r - L, core_rows, moved, scale);
+      if (out.predicted && r >= L) write_rows<T, K, T>(call, out.predicted, n, base, r - L, core_rows, moved, scale);
       for (int k = 0; k < n; ++k) {
         likelihood[k] *= scale;
         message[k] = moved[k] * likelihood[k];
@@ -212,7 +211,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
       lost |= ~(c > thin);
       c = larger<T>(c, all(tiny));
       scale = T(1) / c;
-      if (call.gamma && !keeps && r >= L) write_gamma<T, K, T>(call, n, base, r - L, core_rows, message, scale);
+      if (call.gamma && !keeps && r >= L) write_rows<T, K, T>(call, 0, n, base, r - L, core_rows, message, scale);
       if (watching) {
         for (int k = 0; k < n; ++k) {
           const V more = everywhere ? all(taken) : (moved[k] + risen[k] > V{} ? all(taken) : V{});
@@ -286,8 +285,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
           moved[k] = likelihood[k] * beta[k];
           likelihood[k] = moved[k];
         }
-        if (call.gamma && !moves.pairs)
-          write_gamma<T, K, T>(call, n, base, r, core_rows, posterior, all(T(1)));
+        if (call.gamma && !moves.pairs) write_rows<T, K, T>(call, 0, n, base, r, core_rows, posterior, all(T(1)));
         Bits<T> counted = ~Bits<T>{};
         if (ragged) {
           counted = all(T(r)) < core_rows;
@@ -327,8 +325,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   for (int from = 0; any<T>(lost) && from < count; from += half) {
     const int64_t skip = call.per_window ? from : 0;
     Sums part = {out.log_likelihood + skip, out.first + skip * n, out.transitions + skip * n * n,
-                 out.statistics + skip * n * n_sums, out.moved + skip * call.moves.sums_size, out.impossible, 0,
-                 out.predicted, out.predicted_width};  // as many lanes as here
+                 out.statistics + skip * n * n_sums, out.moved + skip * call.moves.sums_size, out.impossible, 0, out.predicted};
     const int some = std::min(half, count - from);
     typename Moves::Logs own(call, point.index, base + from, some);
     log_space_group<T>(call, own, point.index, base + from, some, again + from, part);

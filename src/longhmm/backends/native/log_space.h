@@ -37,34 +37,24 @@ __attribute__((noinline)) void give(const Call& call, const Weights<T>& weights,
   }
 }
 
-// Writes n vectors times `scale`, of core row r of each lane's window, where it has so many `rows`, to `place(lane)`.
-template <int K, class T, class Place>
-inline void write_states(int n, int r, Vec<T> rows, const Vec<T>* states, Vec<T> scale, Place place) {
+// Writes posteriors (n vectors) times `scale` of core row r of each lane's window, where it has so many `rows`, as `G`;
+// or, to where there is room, what is predicted of the row.
+template <class G, int K, class T>
+inline void write_rows(const Call& call, void* predicted, int n, int64_t window, int r, Vec<T> rows,
+                         const Vec<T>* states, Vec<T> scale) {
   constexpr int W = Vector<T>::lanes, P = !K || K > 4 ? W : K > 2 ? 4 : 2;
   for (int k = 0; k < n; k += P) {
     Vec<T> held[P];
     for (int i = 0; i < P; ++i) held[i] = k + i < n ? states[k + i] * scale : Vec<T>{};
     transpose<T, P>(held);
-    for (int lane = 0; lane < W; ++lane)
+    for (int lane = 0; lane < W; ++lane) {
+      const int64_t place = predicted ? (int64_t(lane) * call.max_core + r) * call.mixed_width
+                                      : (call.begin[window + lane] + r - call.gamma_origin) * n;
       if (T(r) < rows[lane])
-        std::copy_n(reinterpret_cast<const T*>(held) + lane * P, std::min(P, n - k), place(lane) + k);
+        std::copy_n(reinterpret_cast<const T*>(held) + lane * P, std::min(P, n - k),
+                    static_cast<G*>(predicted ? predicted : call.gamma) + place + k);
+    }
   }
-}
-
-// The same for posteriors, as `G`; and for what is predicted of rows.
-template <class G, int K, class T>
-inline void write_gamma(const Call& call, int n, int64_t window, int r, Vec<T> rows, const Vec<T>* posterior,
-                        Vec<T> scale) {
-  write_states<K, T>(n, r, rows, posterior, scale, [&](int lane) {
-    return static_cast<G*>(call.gamma) + (call.begin[window + lane] + r - call.gamma_origin) * n;
-  });
-}
-template <int K, class T>
-inline void write_predicted(const Call& call, const Sums& out, int n, int r, Vec<T> rows, const Vec<T>* predicted,
-                            Vec<T> scale) {
-  write_states<K, T>(n, r, rows, predicted, scale, [&](int lane) {
-    return out.predicted + (int64_t(lane) * call.max_core + r) * out.predicted_width;
-  });
 }
 
 // The logarithm of a sum of exponentials; `terms` holds n vectors.
@@ -141,10 +131,9 @@ void log_space_group(const Call& call, Moves& moves, int64_t point, int64_t base
       likelihood[k] = moves.pairs ? moves.peak : here ? likelihood[k] : V{};
       message[k] = moved[k] + likelihood[k];
     }
-    if (inside && out.predicted) {
-      for (int k = 0; k < n; ++k) gamma[k] = exp_negative(moved[k]);
-      write_predicted<0, double>(call, out, n, r - L, core_rows, gamma.data(), all(1.0));
-    }
+    for (int k = 0; out.predicted && k < n; ++k) gamma[k] = exp_negative(moved[k]);
+    if (out.predicted && inside)
+      write_rows<G, 0, double>(call, out.predicted, n, base, r - L, core_rows, gamma.data(), all(1.0));
     V c = log_sum(message.data(), n);
     impossible = ~(c > lowest) & (impossible < V{}) ? all(double(r)) : impossible;
     c = c > lowest ? c : V{};
@@ -186,7 +175,7 @@ void log_space_group(const Call& call, Moves& moves, int64_t point, int64_t base
   const Weights<double> weights(call, base, count);
   give<double>(call, weights, count, out.log_likelihood, 1, &log_likelihood);
   auto write = [&](int r) {
-    if (call.gamma) write_gamma<G, 0, double>(call, n, base, r, core_rows, gamma.data(), all(1.0));
+    if (call.gamma) write_rows<G, 0, double>(call, 0, n, base, r, core_rows, gamma.data(), all(1.0));
   };
   if (call.forward_only) {
     for (int r = 0; r < C; ++r) {

@@ -38,22 +38,26 @@ struct Mixed {
   double* left_predicted;    // (rows, padded): their probabilities of states, given the rows before
 };
 
+struct Call;
 #define DECLARE_MIX(name) \
   namespace name {        \
-  void mix(const Mixed& all, const double* predicted, int64_t begin, int64_t rows); \
+  void mix(const Mixed& all, const double* predicted, int64_t begin, int64_t rows);             \
+  double* room_for_predicted(const Call& call, int64_t lanes);                                  \
+  void mix_windows(const Call& call, const double* predicted, int64_t window, int64_t count);   \
   }
 DECLARE_MIX(baseline)
 DECLARE_MIX(avx2)
 DECLARE_MIX(avx512)
 #undef DECLARE_MIX
 
-#ifdef VARIANT
+#if defined(VARIANT) && !defined(SINGLE)
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include "call.h"
 #include "vectors.h"
 
 namespace VARIANT {
@@ -307,6 +311,22 @@ void mix(const Mixed& all, const double* predicted, int64_t begin, int64_t rows)
   }
   for (int64_t d = 0; d < D; ++d)
     for (int lane = 0; lane < Vector<double>::lanes; ++lane) lower(all.lowest + d, to.lowest[d][lane]);
+}
+
+// Room for what a pass predicts of a group of windows, from where a line of the cache begins.
+double* room_for_predicted(const Call& call, int64_t lanes) {
+  static thread_local std::vector<double> held;
+  constexpr size_t line = 64;
+  held.resize(size_t(lanes * call.max_core * call.mixed_width) + line / sizeof(double));
+  if (call.mixed_width != call.states) std::fill(held.begin(), held.end(), 0.0);  // rows are padded with zeros
+  return held.data() + -reinterpret_cast<uintptr_t>(held.data()) % line / sizeof(double);
+}
+
+// So many windows of a pass, where they have been predicted.
+void mix_windows(const Call& call, const double* predicted, int64_t window, int64_t count) {
+  for (int64_t lane = 0; lane < count; ++lane)
+    mix(*call.mixed, predicted + lane * call.max_core * call.mixed_width,
+        call.mixed_first + call.begin[window + lane], call.core[window + lane]);
 }
 
 }  // namespace VARIANT

@@ -3,21 +3,13 @@
 // setup.py compiles this for each VARIANT twice, since it takes long and two processors can do it at once: with SINGLE
 // it holds single precision. ANY_STATES leaves out what is made for one number of states: slower, and soon compiled.
 #include "group.h"
+#include "mixed.h"
 #ifndef SINGLE
 #include "tallied.h"
 #include "walk.h"
 #endif
 
 namespace VARIANT {
-
-// Room for what is predicted of the rows of a group, where a line of the cache begins; nothing where a row is padded.
-inline double* room_for_predicted(const Call& call, int64_t lanes, int64_t width) {
-  static thread_local std::vector<double> held;
-  constexpr size_t line = 64;
-  held.resize(size_t(lanes * call.max_core * width) + line / sizeof(double));
-  if (width != call.states) std::fill(held.begin(), held.end(), 0.0);
-  return held.data() + -reinterpret_cast<uintptr_t>(held.data()) % line / sizeof(double);
-}
 
 template <class T, int K>
 void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t stop, Sums& out) {
@@ -32,12 +24,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
     const int64_t window = group * W;
     const int count = int(std::min<int64_t>(W, call.windows - window));
     Sums here = out;
-#ifndef SINGLE
-    if (call.mixed) {
-      here.predicted_width = call.mixed->padded;
-      here.predicted = room_for_predicted(call, W, here.predicted_width);
-    }
-#endif
+    if (call.mixed) here.predicted = room_for_predicted(call, W);
     if (call.per_window) {
       const int64_t at = point_index * call.windows + window;
       here.log_likelihood += at;
@@ -56,12 +43,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
     });
     out.impossible = here.impossible;
     out.redone = here.redone;
-#ifndef SINGLE
-    for (int lane = 0; call.mixed && lane < count; ++lane) {
-      const double* const predicted = here.predicted + lane * call.max_core * here.predicted_width;
-      mix(*call.mixed, predicted, call.mixed_first + call.begin[window + lane], call.core[window + lane]);
-    }
-#endif
+    if (call.mixed) mix_windows(call, here.predicted, window, count);
   }
 }
 

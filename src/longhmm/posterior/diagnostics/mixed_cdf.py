@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from longhmm.backends.evaluate import in_double
-from longhmm.backends.mixed import Mixed
-from longhmm.backends.stream import hand_over
+from longhmm.backends.mixed import Mixed, hand_over
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
+from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.posterior.diagnostics.cdf_tables import FAINTEST, Below, tables, weighted
 from longhmm.posterior.predict import predictions
@@ -32,10 +32,18 @@ class Found(NamedTuple):
     lowest: np.ndarray  # (D,) the smallest observation
 
 
+def quantiles_of(
+    model: HMM, params: Mapping[str, Any], part: Sequences, exact: Below, seed: int, path: np.ndarray | None = None
+) -> Found:
+    """By tables where there are any; with the states `(n,)` of all rows, if any."""
+    found = mixed_cdf(model, params, part, exact, seed, path)
+    return row_by_row(model, params, part, exact, seed, path) if found is None else found
+
+
 def mixed_cdf(
     model: HMM, params: Mapping[str, Any], part: Sequences, exact: Below, seed: int, path: np.ndarray | None = None
 ) -> Found | None:
-    """By tables, with the states `(n,)` of all rows, if any; None where every row is better evaluated by itself."""
+    """By tables; None where every row is better evaluated by itself."""
     if model.transitions.varies or (own := tables(model, params, part)) is None:
         return None
     values = _values(part)
@@ -63,15 +71,41 @@ def _finished(mixed: Mixed, exact: Below, n_states: int) -> Found:
     """Evaluate what no table told."""
     quantiles, given, (at, predicted) = mixed.quantiles, mixed.given, mixed.left()
     if len(at):
-        values, spread, path = (None if each is None else each[at] for each in (mixed.values, mixed.spread, mixed.path))
+        values, spread = mixed.values[at], None if mixed.spread is None else mixed.spread[at]
         known = np.isfinite(values)
         ends = exact(Rows(np.where(known, values, values[known][:1]), known))
         found = normal([weighted(predicted[:, :n_states], each) for each in ends], spread)
         quantiles[:, at] = np.where(known, found, np.nan).T
-        if path is not None:
-            found = normal([each[np.arange(len(path)), path] for each in ends], spread)
+        if mixed.path is not None:
+            found = normal([each[np.arange(len(at)), mixed.path[at]] for each in ends], spread)
             given[:, at] = np.where(known, found, np.nan).T
     return Found(quantiles, given if len(given) else np.broadcast_to(np.nan, quantiles.shape), mixed.lowest)
+
+
+def row_by_row(
+    model: HMM, params: Mapping[str, Any], part: Sequences, exact: Below, seed: int, path: np.ndarray | None
+) -> Found:
+    rng, lowest = np.random.default_rng(seed), np.full(part.dim, np.inf)
+    values, given = np.full((2, part.length, part.dim), np.nan)
+    coupled, follows = model.emission.couples, ~np.isin(np.arange(part.length), part.offsets[:-1])
+    for predicted in predictions(model, params, part):
+        own, rows = slice(predicted.start, predicted.stop), part.rows(predicted.start, predicted.stop, model.lags)
+        observed = rows.observed
+        # Any value that was observed will do for missing ones, which are left out afterwards.
+        some = rows.values[observed][:1] if observed.any() else 1
+        filled = (rows.values if observed.all() else np.where(observed, rows.values, some)).astype(np.float64)
+        cdfs = exact(rows._replace(values=filled))
+        lowest = np.minimum(lowest, [column.min() for column in np.where(observed, filled, np.inf).T])
+        spread = rng.uniform(size=observed.shape) if len(cdfs) > 1 else None
+        chances = predicted.states
+        if coupled:  # of pairs of states; `initial` is that of the state before the first row
+            matrices = transitions_into(model, params, rows.covariates)
+            chances = (predicted.before[..., None] * matrices).reshape(len(observed), -1)
+        values[own] = np.where(observed, normal([weighted(chances, each) for each in cdfs], spread), np.nan)
+        if path is not None:
+            found = normal([each[np.arange(len(observed)), path[own]] for each in cdfs], spread)
+            given[own] = np.where(observed & follows[own, None] if coupled else observed, found, np.nan)
+    return Found(values.T, given.T, lowest)
 
 
 def normal(ends: list[np.ndarray], spread: np.ndarray | None) -> np.ndarray:

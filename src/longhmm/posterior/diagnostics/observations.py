@@ -13,18 +13,16 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError, check_whole
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.emissions import Emission
-from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
 from longhmm.model.noise import noise_to_try
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_allowed
-from longhmm.posterior.diagnostics.cdf_tables import Below, distribution_functions, weighted
+from longhmm.posterior.diagnostics.cdf_tables import distribution_functions
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
-from longhmm.posterior.diagnostics.mixed_cdf import Found, mixed_cdf, normal
+from longhmm.posterior.diagnostics.mixed_cdf import quantiles_of
 from longhmm.posterior.diagnostics.uniform import normal_distances
 from longhmm.posterior.draws import Draws, central, in_float64
-from longhmm.posterior.predict import predictions
 
 FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
 MOST_ROWS = 100_000
@@ -76,38 +74,11 @@ def residuals(
     if (functions := distribution_functions(model, complete, part)) is None:
         return None
     states = None if path is None else path.remembered(excerpt.position)
-    found = mixed_cdf(model, complete, part, functions, seed, states)
-    found = _row_by_row(model, complete, part, functions, seed, states) if found is None else found
+    found = quantiles_of(model, complete, part, functions, seed, states)
     for each in (found.quantiles, found.given)[: 0 if counts.all() else 1 + (states is not None)]:
         each[:, ~counts] = np.nan
     numbers = _judged(np.ascontiguousarray(found.quantiles), part.offsets[1:-1])
     return Residuals(*[*numbers, found.lowest, found.quantiles.T, found.given.T])
-
-
-def _row_by_row(
-    model: HMM, params: Mapping[str, Any], part: Sequences, functions: Below, seed: int, states: np.ndarray | None
-) -> Found:
-    rng, lowest = np.random.default_rng(seed), np.full(part.dim, np.inf)
-    values, given = np.full((2, part.length, part.dim), np.nan)
-    coupled, follows = model.emission.couples, ~np.isin(np.arange(part.length), part.offsets[:-1])
-    for predicted in predictions(model, params, part):
-        own, rows = slice(predicted.start, predicted.stop), part.rows(predicted.start, predicted.stop, model.lags)
-        observed = rows.observed
-        # Any value that was observed will do for missing ones, which are left out afterwards.
-        some = rows.values[observed][:1] if observed.any() else 1
-        filled = (rows.values if observed.all() else np.where(observed, rows.values, some)).astype(np.float64)
-        cdfs = functions(rows._replace(values=filled))
-        lowest = np.minimum(lowest, [column.min() for column in np.where(observed, filled, np.inf).T])
-        spread = rng.uniform(size=observed.shape) if len(cdfs) > 1 else None
-        chances = predicted.states
-        if coupled:  # of pairs of states; `initial` is that of the state before the first row
-            matrices = transitions_into(model, params, rows.covariates)
-            chances = (predicted.before[..., None] * matrices).reshape(len(observed), -1)
-        values[own] = np.where(observed, normal([weighted(chances, each) for each in cdfs], spread), np.nan)
-        if states is not None:
-            found = normal([each[np.arange(len(observed)), states[own]] for each in cdfs], spread)
-            given[own] = np.where(observed & follows[own, None] if coupled else observed, found, np.nan)
-    return Found(values.T, given.T, lowest)
 
 
 def _judged(columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
