@@ -34,7 +34,7 @@ from longhmm.model.hmm import HMM
 LONGEST_CHUNK, LEAST_CHUNK = 592, 64  # rows of a window
 AT_ONCE = 132 * 8 * 32  # windows that a large GPU runs at the same time: processors, warps of each, and lanes
 OVERLAPS = (32, 128, 512)
-BLOCK_ENTRIES = 1 << 28  # forward messages of a block, rows times states: one gigabyte
+BLOCK_ENTRIES = 1 << 29  # forward messages of a block, rows times states: two gigabytes
 _laid: WeakKeyDictionary[Sequences, dict[Any, Laid]] = WeakKeyDictionary()
 TOLERANCE = 1e-5  # log odds, or total variation, below which two messages in single precision count as the same
 
