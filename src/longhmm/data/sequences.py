@@ -212,15 +212,14 @@ class Sequences:
         if mask is not None:
             self._refuse("mask", start, mask, (mask != 0) & (mask != 1))
         missing = False
-        for i in range(0, 0 if _all_finite(values) else len(values), _LOOKED_AT):
+        for i in _not_finite(values):
             own = slice(i, i + _LOOKED_AT)
-            if not _all_finite(some := values[own]):
-                infinite = np.isinf(some)
-                self._refuse("values", start + i, some, infinite if mask is None else infinite & (mask[own] == 0))
-                missing |= bool(np.isnan(some).any())
+            infinite = np.isinf(some := values[own])
+            self._refuse("values", start + i, some, infinite if mask is None else infinite & (mask[own] == 0))
+            missing |= bool(np.isnan(some).any())
         if states is not None:
             self._refuse("states", start, states, (states < -1) | (states > np.iinfo(np.int32).max))
-        if covariates is not None and not _all_finite(covariates):
+        if covariates is not None and len(_not_finite(covariates)):
             self._refuse("covariates", start, covariates, ~np.isfinite(covariates))
         return not missing
 
@@ -242,12 +241,15 @@ PARTS = {
 }
 
 
-def _all_finite(values: np.ndarray) -> bool:
-    """Whether no value is NaN or infinite: a sum is not finite if one of its terms is not, and costs little."""
+def _not_finite(values: np.ndarray) -> np.ndarray:
+    """Where stretches begin that may hold NaN or an infinite value: a sum is not finite if one of its terms is not, and
+    costs little."""
     if values.dtype.kind != "f":
-        return True
+        return np.zeros(0, np.int64)
+    whole, width = len(values) // _LOOKED_AT, values.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum()))
+        sums = values[: whole * _LOOKED_AT].reshape(whole, _LOOKED_AT * width).sum(axis=1)
+        return np.flatnonzero(~np.isfinite([*sums, values[whole * _LOOKED_AT :].sum()])) * _LOOKED_AT
 
 
 def _as_rows(stored: Stored, lags: np.ndarray | None = None) -> Rows:

@@ -12,6 +12,8 @@ namespace ffi = xla::ffi;
 
 namespace {
 
+template <ffi::DataType type> using Out = ffi::Result<ffi::Buffer<type>>;
+
 // Product of all dimensions but the last `own`: how many sets of something an operand holds.
 template <class Buffer>
 int64_t sets(const Buffer& buffer, size_t own) {
@@ -85,11 +87,9 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
                              ffi::Buffer<ffi::S32> core, ffi::Buffer<ffi::S32> right, ffi::Buffer<ffi::S32> at_start,
                              ffi::Buffer<type> weight, ffi::Buffer<type> transition, ffi::Buffer<type> initial,
                              ffi::Buffer<type> start, ffi::Buffer<type> packs, ffi::Buffer<type> before,
-                             ffi::Buffer<type> after, ffi::AnyBuffer mixed,
-                             ffi::Result<ffi::Buffer<type>> log_likelihood, ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
-                             ffi::Result<ffi::Buffer<type>> excess, ffi::Result<ffi::Buffer<type>> statistics_out,
-                             ffi::Result<ffi::Buffer<type>> gamma, ffi::Result<ffi::Buffer<type>> edges,
-                             ffi::Result<ffi::Buffer<ffi::S32>> impossible, ffi::Dictionary attributes) {
+                             ffi::Buffer<type> after, ffi::AnyBuffer mixed, Out<type> log_likelihood, Out<type> first,
+                             Out<type> transitions, Out<type> excess, Out<type> statistics_out, Out<type> gamma,
+                             Out<type> edges, Out<ffi::S32> impossible, ffi::Dictionary attributes) {
   auto asked = [&](const char* name) { return attributes.get<int32_t>(name).value(); };
   const int32_t kind = asked("kind"), width = asked("width"), threads = asked("threads");
   const bool per_window = asked("per_window"), stationary_start = asked("stationary_start");

@@ -14,7 +14,6 @@ inline bool read_rows(const xla::ffi::AnyBuffer& rows, int32_t kind, int32_t wid
   call.wide_rows = borrowed ? int32_t(address[1]) : wide;
   call.terms = borrowed && rows.element_count() > 3 ? address + 3 : nullptr;
   call.columns = call.terms ? int32_t(address[2]) : width;
-  call.width = width;
-  call.kind = kind;
+  call.width = width, call.kind = kind;
   return borrowed || wide || type == xla::ffi::F32;
 }

@@ -325,7 +325,8 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   for (int from = 0; any<T>(lost) && from < count; from += half) {
     const int64_t skip = call.per_window ? from : 0;
     Sums part = {out.log_likelihood + skip, out.first + skip * n, out.transitions + skip * n * n,
-                 out.statistics + skip * n * n_sums, out.moved + skip * call.moves.sums_size, out.impossible, 0, out.predicted};
+                 out.statistics + skip * n * n_sums, out.moved + skip * call.moves.sums_size, out.impossible, 0,
+                 out.predicted};
     const int some = std::min(half, count - from);
     typename Moves::Logs own(call, point.index, base + from, some);
     log_space_group<T>(call, own, point.index, base + from, some, again + from, part);

@@ -38,10 +38,10 @@ __attribute__((noinline)) void give(const Call& call, const Weights<T>& weights,
 }
 
 // Writes posteriors (n vectors) times `scale` of core row r of each lane's window, where it has so many `rows`, as `G`;
-// or, to where there is room, what is predicted of the row.
+// or what is predicted of the row, where there is room for that.
 template <class G, int K, class T>
 inline void write_rows(const Call& call, void* predicted, int n, int64_t window, int r, Vec<T> rows,
-                         const Vec<T>* states, Vec<T> scale) {
+                       const Vec<T>* states, Vec<T> scale) {
   constexpr int W = Vector<T>::lanes, P = !K || K > 4 ? W : K > 2 ? 4 : 2;
   for (int k = 0; k < n; k += P) {
     Vec<T> held[P];
