@@ -15,6 +15,12 @@ LENGTH = FEWEST + 500
 OFF = 2e-7  # of a quantile, as the tables promise
 
 
+@pytest.fixture(autouse=True)
+def in_pass(monkeypatch):
+    """Also few rows are mixed while the kernel filters."""
+    monkeypatch.setattr(module, "FEWEST_IN_PASS", 0)
+
+
 def parameters(n, name):
     level, wide = np.linspace(-2.0, 2.0, n), np.linspace(0.3, 1.0, n)
     chosen = {
@@ -133,6 +139,16 @@ def test_values_are_read_as_they_are_stored(form):
     assert np.isnan(found.quantiles).sum() == (0 if form == "single" else hidden.sum())
     for each, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(each, other, rtol=0, atol=OFF)
+
+
+@pytest.mark.parametrize(("length", "handed"), [(FEWEST, 0), (FEWEST + 1, 1)])
+def test_few_rows_need_no_program_of_their_own(length, handed, monkeypatch):
+    asked, hand_over = [], module.hand_over
+    monkeypatch.setattr(module, "FEWEST_IN_PASS", FEWEST + 1)
+    monkeypatch.setattr(module, "hand_over", lambda *given: asked.append(given) or hand_over(*given))
+    model, params = parameters(2, "gaussian")
+    compared(model, params, np.asarray(lh.simulate(model, params, length, seed=2)[1]))
+    assert len(asked) == handed
 
 
 def test_quantiles_stay_finite():

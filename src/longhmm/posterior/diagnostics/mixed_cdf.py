@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from longhmm.backends.evaluate import in_double
 from longhmm.backends.mixed import Mixed, hand_over
+from longhmm.backends.read import COPIED_ROWS
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.formula import transitions_into
@@ -22,6 +23,7 @@ from longhmm.posterior.diagnostics.cdf_tables import FAINTEST, Below, tables, we
 from longhmm.posterior.predict import predictions
 
 EDGE = 1e-12  # keeps the normal quantile finite
+FEWEST_IN_PASS = COPIED_ROWS  # fewer are one block of predictions, whose program other checks compile, too
 
 
 class Found(NamedTuple):
@@ -51,7 +53,7 @@ def mixed_cdf(
     path = None if path is None else np.ascontiguousarray(path, np.int64)
     mixed = Mixed(own, values, spread, path, FAINTEST)
     with in_double():
-        if not hand_over(model, params, part, mixed):
+        if part.length < FEWEST_IN_PASS or not hand_over(model, params, part, mixed):
             for each in predictions(model, params, part):
                 mixed.add(each.states, each.start)
     return _finished(mixed, exact, model.n_states)
