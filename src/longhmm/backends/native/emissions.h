@@ -16,19 +16,22 @@ namespace VARIANT {
 // all rows of the triangle but the last are zeros, as in a regression on rows before, and are left out.
 template <class T, int D, bool ONLY>
 inline void gaussian_logs(const Vec<T>* y, int rows, const T* pack, int size, int width, int states, Vec<T>* logs) {
-  const int d = D ? D : width, from = ONLY ? d - 1 : 0;
+  const int d = D ? D : width, from = ONLY ? d - 1 : 0, triangle = d * (d + 1) / 2;
+  T near[D ? D * (D + 1) / 2 : 1];  // where there is room, the half is in the triangle: its squares need no factor
   for (int k = 0; k < states; ++k) {
     const T* mean = pack + int64_t(k) * size + 1;
+    for (int i = 0; D && i < triangle; ++i) near[i] = T(0.70710678118654752440) * mean[d + i];
+    const T* const rows_of_triangle = (D ? near : mean + d) + from * (from + 1) / 2;
     for (int r = 0; r < rows; ++r) {
       const Vec<T>* row = y + int64_t(r) * d;
-      const T* whitening = mean + d + from * (from + 1) / 2;
-      Vec<T> square{};
+      const T* whitening = rows_of_triangle;
+      Vec<T> log = all(mean[-1]);
       for (int i = from; i < d; ++i) {
         Vec<T> z{};
         for (int j = 0; j <= i; ++j) z += *whitening++ * (row[j] - mean[j]);
-        square += z * z;
+        log -= D ? z * z : T(0.5) * z * z;
       }
-      logs[int64_t(r) * states + k] = mean[-1] - T(0.5) * square;
+      logs[int64_t(r) * states + k] = log;
     }
   }
 }
