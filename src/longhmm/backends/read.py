@@ -18,8 +18,8 @@ from longhmm.model.hmm import HMM
 from longhmm.model.lowering import Lowering
 
 # Rows of a chunk, near enough to stay; half, if each has a matrix. Where it is a power of 2, lanes crowd one another.
-CHUNK, LEAST_CHUNK = 992, 64
-COPIED_ROWS = 256 * CHUNK  # rows of a block that is copied: as many chunks as fill lanes and threads
+CHUNK, LEAST_CHUNK = 1216, 64
+COPIED_ROWS = 208 * CHUNK  # rows of a block that is copied: as many chunks as fill lanes and threads
 COPIED_NUMBERS = 16 * COPIED_ROWS  # that come back of it: more memory than stays with the process costs as much again
 SHARE = 1 << 14  # rows that are looked at, or turned into numbers, at a time
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
