@@ -28,7 +28,9 @@
 // A window without that is done again in log space (see log_space.h).
 #pragma once
 
+#include <mutex>
 #include <new>
+#include <tuple>
 #include <vector>
 
 #include "alike.h"
@@ -37,13 +39,33 @@
 
 namespace VARIANT {
 
-// Memory of one thread; grows and is reused.
+// Memory of one thread; grows and is reused, also by threads that come later: every page of new memory costs a fault.
 template <class T>
 struct Scratch {
   static constexpr std::align_val_t ALIGNED{64};
+  static constexpr size_t KEPT = 1 << 23;  // bytes that a thread leaves at most
   void* memory = nullptr;
   size_t size = 0;
-  ~Scratch() { ::operator delete(memory, ALIGNED); }
+  Scratch() {
+    const std::lock_guard<std::mutex> locked(left().guard);
+    if (!left().parts.empty()) std::tie(memory, size) = left().parts.back(), left().parts.pop_back();
+  }
+  ~Scratch() {
+    const std::lock_guard<std::mutex> locked(left().guard);
+    if (size > KEPT)
+      ::operator delete(memory, ALIGNED);
+    else
+      left().parts.push_back({memory, size});
+  }
+  Scratch(const Scratch&) = delete;
+  struct Left {
+    std::mutex guard;
+    std::vector<std::pair<void*, size_t>> parts;
+  };
+  static Left& left() {
+    static Left& all = *new Left;  // never deleted: threads may outlive what is static
+    return all;
+  }
   Vec<T>* reserve(size_t vectors) {
     const size_t wanted = vectors * sizeof(Vec<T>);
     if (wanted > size) {
