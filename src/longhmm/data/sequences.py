@@ -248,7 +248,7 @@ def _not_finite(values: np.ndarray) -> np.ndarray:
         return np.zeros(0, np.int64)
     whole, width = len(values) // _LOOKED_AT, values.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = values[: whole * _LOOKED_AT].reshape(whole, _LOOKED_AT * width).sum(axis=1)
+        sums = np.einsum("ij->i", values[: whole * _LOOKED_AT].reshape(whole, _LOOKED_AT * width))  # faster than sum
         return np.flatnonzero(~np.isfinite([*sums, values[whole * _LOOKED_AT :].sum()])) * _LOOKED_AT
 
 

@@ -113,7 +113,8 @@ def subsample(sequences: Sequences) -> np.ndarray:
         positions = (_starts(sequences)[:, None] + np.arange(PIECE_LENGTH)).ravel()
         rows = sequences.take(positions[positions < sequences.length])
         if sequences.in_memory or not np.isinf(rows.values).any():
-            return np.where(rows.observed, rows.values, np.float64(np.nan))
+            values = rows.values.astype(np.float64)
+            return values if rows.observed.all() else np.where(rows.observed, values, np.nan)
         # Reading one by one finds the place of the infinite value and names it.
     return np.concatenate([rows.values for rows in subsample_rows(sequences)])
 
