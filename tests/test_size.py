@@ -50,7 +50,7 @@ ADDED = {
         "placed.h",
         "shuffles.h",
     ),
-    *("frames.h", "powers.h", "sparse.h", "varying.h", "varying.py", "with_moves.h"),
+    *("frames.h", "exponentials.h", "sparse.h", "varying.h", "varying.py", "with_moves.h"),
     *("counts.py", "densities.h", "densities.py", "marginal.h", "statistics.h"),
     # checks of the model behind the verdict, and simulated data beside the data
     *(

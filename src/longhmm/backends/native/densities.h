@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "vectors.h"
+#include "exponentials.h"
 
 namespace VARIANT {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "call.h"
-#include "vectors.h"
+#include "exponentials.h"
 
 namespace VARIANT {
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "emissions.h"
-#include "powers.h"
 
 namespace VARIANT {
 

@@ -1,4 +1,4 @@
-// Vectors of numbers, one number per window, and the two functions the recursions need of them.
+// Vectors of numbers, one number per window, and their logarithms; exponentials.h has the powers.
 //
 // Each instruction set compiles this file in its own namespace with its own VECTOR_BYTES; nothing here is shared
 // between them, so a function built for one processor can never be linked into the path of another.
@@ -103,52 +103,6 @@ inline double total_of(Vec<float> x, const double* weight) {
   constexpr int half = Vector<double>::lanes;
   const float* from = reinterpret_cast<const float*>(&x);
   return total_of(load<double>(from) * load<double>(weight) + load<double>(from + half) * load<double>(weight + half));
-}
-
-// exp for arguments of at most 0 (or NaN): 0 where the result would be subnormal. Relative error below 2 ulp.
-//
-// x = n log 2 + r; the polynomials are those of least relative error for |r| <= log(2) / 2 that begin with 1 + r, found
-// by Remez' exchange: 3e-9 away in single and 2.9e-16 in double precision.
-inline Vec<float> exp_negative(Vec<float> x) {
-  typedef Vec<float> V;
-  const Bits<float> kept = x > all(-87.0f);
-  const V magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
-  const V shifted = x * 1.44269504088896341f + magic;
-  const V n = shifted - magic;
-  V r = x - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  V p = all(1.381459864666403e-3f);
-  p = p * r + 8.368716879728140e-3f;
-  p = p * r + 4.166838804531400e-2f;
-  p = p * r + 1.666652063170950e-1f;
-  p = p * r + 4.999999344779649e-1f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const V result = (V)((Bits<float>)p + ((Bits<float>)shifted << 23));  // the shift leaves nothing of magic
-  return kept ? result : V{};
-}
-
-inline Vec<double> exp_negative(Vec<double> x) {
-  typedef Vec<double> V;
-  const Bits<double> kept = x > all(-708.0);
-  const V magic = all(6755399441055744.0);  // 1.5 * 2^52
-  const V shifted = x * 1.4426950408889634074 + magic;
-  const V n = shifted - magic;
-  V r = x - n * 6.93147180369123816490e-01;
-  r = r - n * 1.90821492927058770002e-10;
-  V p = all(2.747677955286435344e-07);
-  p = p * r + 2.763500592586598732e-06;
-  p = p * r + 2.480193185658966182e-05;
-  p = p * r + 1.984118520332311372e-04;
-  p = p * r + 1.388888851600612290e-03;
-  p = p * r + 8.333333370891924925e-03;
-  p = p * r + 4.166666666813763345e-02;
-  p = p * r + 1.666666666661151239e-01;
-  p = p * r + 4.999999999999832267e-01;
-  p = p * r + 1.0;
-  p = p * r + 1.0;
-  const V result = (V)((Bits<double>)p + ((Bits<double>)shifted << 52));
-  return kept ? result : V{};
 }
 
 // log of normal positive numbers, by the series of the inverse hyperbolic tangent.
