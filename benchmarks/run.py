@@ -167,7 +167,7 @@ def figure(found: dict[str, Any], path: Path) -> None:
     axes.barh(list(costs), list(costs.values()), color=colours)
     axes.set_xscale("log")
     axes.set_xlabel("nanoseconds per observation")
-    axes.set_title(f"One exact pass, K = {N_STATES}, {DIM}-D Gaussian, {found['machine']}")
+    drawing.suptitle(f"One exact pass, K = {N_STATES}, {DIM}-D Gaussian, {found['machine']}")
     for place, value in enumerate(costs.values()):
         axes.text(value, place, f" {value:,.0f}", va="center", fontsize=8)
     axes.margins(x=0.2)
@@ -191,7 +191,7 @@ def main() -> None:
     fused, reference = steps.with_and_without(model, params, y, small, 10)
     piece = y.astype(np.float32)
     found = {
-        "machine": f"{native.threads()} threads, {native.status().removeprefix('fused kernel: ')}",
+        "machine": native.status().removeprefix("fused kernel: "),
         "python": platform.python_version(),
         "length": options.length,
         "ns_per_observation": costs,
