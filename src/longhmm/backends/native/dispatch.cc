@@ -54,9 +54,10 @@ const Path& path() {
   return chosen;
 }
 
-// At most so many groups are added one after the other, fewer where threads would wait for the last: the order of sums
-// does not depend on their number. And below this many rows a thread costs more than it brings.
-constexpr int64_t BATCH = 8, TASKS = 16, ROWS_PER_THREAD = 20000;
+// At most so many groups are added one after the other, and of what is left no more than this share, so that threads do
+// not wait for the last: the order of sums does not depend on their number. And below this many rows a thread costs more
+// than it brings.
+constexpr int64_t BATCH = 8, SHARE = 8, ROWS_PER_THREAD = 20000;
 
 // While it lives, numbers below the smallest normal one count as zero: many times faster, and what the bounds on
 // underflow allow for.
@@ -109,8 +110,12 @@ void statistics(Call& call, int wide) {
   const int64_t points = int64_t(call.chains) * call.points;
   const int64_t rows = points * call.windows * (call.max_left + call.max_core + call.max_right);
   const int64_t groups = (call.windows + lanes - 1) / lanes;
-  const int64_t each = rows < 2 * ROWS_PER_THREAD ? BATCH : std::clamp<int64_t>(points * groups / TASKS, 1, BATCH);
-  const int64_t batches = (groups + each - 1) / each, tasks = points * batches;
+  std::vector<int64_t> ends{0};
+  while (ends.back() < groups) {
+    const int64_t left = groups - ends.back(), share = rows < 2 * ROWS_PER_THREAD ? BATCH : points * left / SHARE;
+    ends.push_back(ends.back() + std::min(left, std::clamp<int64_t>(share, 1, BATCH)));
+  }
+  const int64_t batches = int64_t(ends.size()) - 1, tasks = points * batches;
   const int64_t outputs = call.per_window ? points * call.windows : points;
   const int64_t n_moved = call.moves.sums_size, size = 1 + n + n * n + n * n_sums + n_moved;
   const std::pair<double*, int64_t> parts[] = {{call.log_likelihood, 1}, {call.first, n}, {call.transitions, n * n},
@@ -129,7 +134,7 @@ void statistics(Call& call, int wide) {
       double* at = partial.data() + task * size;
       out = {at, at + 1, at + 1 + n, at + 1 + n + n * n, at + size - n_moved, -1, 0};
     }
-    path().run(call, wide, point, batch * each, std::min(groups, (batch + 1) * each), out);
+    path().run(call, wide, point, ends[batch], ends[batch + 1], out);
   };
   in_threads(std::min<int64_t>(call.threads, rows / ROWS_PER_THREAD), tasks, work);
 
