@@ -51,13 +51,13 @@ def totals(
     progress: Progress | None = None,
     fused: Fused = ALONE,
 ) -> Any:
-    """Sums over all data at checked parameters, in float64, exact to rounding, or what `fused` makes of them."""
+    """Sums over all data at checked parameters, in float64, exact to rounding, or what `fused` finds."""
     outer, (memory, model, params) = model, unfold(model, params)
     if not (collect or forward_only):
         own = fused if model is outer else Fused(check=fused.check)
         on_gpu = gpu_totals(model, params, sequences, progress, own)
         if on_gpu is not None:
-            return on_gpu if own.then is not ALONE.then else memory.folded(Totals(*on_gpu))
+            return on_gpu if own.then is not ALONE.then else memory.folded(Totals(*on_gpu[0]))
     fused.check()
     blocks = Blocks(How(params, collect, forward_only=forward_only), model, sequences)
     parts = [

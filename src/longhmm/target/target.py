@@ -101,12 +101,12 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
 
 @dataclass(frozen=True)
 class Finish:
-    """From sums over all data to the log posterior density, its gradient, that of the log likelihood, and statistics;
-    `moves`: the initial distribution follows from the parameters, instead of being given beside them."""
+    """From sums over all data to the log likelihood's gradient, and statistics; `moves`: the initial distribution
+    follows from the parameters, instead of being given beside them."""
 
     moves: bool
 
-    def __call__(self, model: HMM, params: Params, given: Params | None, sums: Any) -> Any:
+    def __call__(self, model: HMM, params: Params, given: Params | None, sums: Any) -> tuple[Any, Statistics]:
         found = stream.Totals(*sums)
         natural: Any = dict(found.natural or {})
         counts, apart = jnp.asarray(found.transitions), model.transitions.apart
@@ -114,17 +114,21 @@ class Finish:
             natural |= lowering_with(model.emission, found.sums.shape[-1]).gradient(params, jnp.asarray(found.sums))
         centred = jnp.zeros_like(counts) if apart else centred_counts(counts, jnp.asarray(params["transition"]))
         totals = Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
-        u = dict(model.unconstrain(params)) if given is None else given
-        likelihood = score(model, u, totals, initial_moves=self.moves)
-        gradient = jax.tree.map(jnp.add, likelihood, prior_gradient(model, u))
-        return totals.log_likelihood + model.log_prior_unconstrained(u), gradient, likelihood, totals
+        return score(model, _coordinates(model, params, given), totals, initial_moves=self.moves), totals
 
 
-def _finish(work: Finish, *given: Any) -> Any:
-    return work(*given)
+def _prior(model: HMM, params: Params, given: Params | None) -> tuple[Any, Any]:
+    """The log prior density of coordinates, and its gradient."""
+    u = _coordinates(model, params, given)
+    return model.log_prior_unconstrained(u), prior_gradient(model, u)
 
 
-_on_host = quick(_finish, static_argnums=0)
+def _coordinates(model: HMM, params: Params, given: Params | None) -> dict[str, Any]:
+    return dict(model.unconstrain(params)) if given is None else dict(given)
+
+
+_prior_on_host = quick(_prior)
+_on_host = quick(lambda work, *at: (work(*at), _prior(*at[:3])), static_argnums=0)
 
 
 def exact(
@@ -132,13 +136,20 @@ def exact(
 ) -> tuple[float, Estimate]:
     """One pass over all data, in float64, at parameters that `check` may refuse: log posterior and exact estimate."""
     wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
-    finish = Finish(model.given_initial(complete) is None)
-    found = stream.totals(model, complete, sequences, progress=progress, fused=Fused(finish, wide, check))
+    finish, at = Finish(model.given_initial(complete) is None), (model, complete, wide)
+    # On a GPU half of the work of finishing would be the prior's, which can be had meanwhile.
+    fused = Fused(finish, wide, check, lambda: _here(_prior_on_host, *at))
+    found = stream.totals(model, complete, sequences, progress=progress, fused=fused)
     if isinstance(found, stream.Totals):
-        with jax.enable_x64(True), on_host():
-            found = jax.tree.map(np.asarray, _on_host(finish, model, complete, wide, found))
-    value, slope, likelihood, statistics = found
-    return float(value), Estimate(slope, likelihood, statistics, None, np.zeros((), np.int32))
+        found = _here(_on_host, finish, *at, found)
+    (likelihood, statistics), (prior, slope) = found
+    gradient = {name: each + slope[name] for name, each in likelihood.items()}
+    return float(statistics.log_likelihood + prior), Estimate(gradient, likelihood, statistics, impossible=np.int32(0))
+
+
+def _here(program: Any, *given: Any) -> Any:
+    with jax.enable_x64(True), on_host():
+        return jax.tree.map(np.asarray, program(*given))
 
 
 def gradient(
