@@ -127,8 +127,12 @@ def _coordinates(model: HMM, params: Params, given: Params | None) -> dict[str, 
     return dict(model.unconstrain(params)) if given is None else dict(given)
 
 
+def _finish(work: Finish, *given: Any) -> Any:
+    return work(*given), _prior(*given[:3])
+
+
 _prior_on_host = quick(_prior)
-_on_host = quick(lambda work, *at: (work(*at), _prior(*at[:3])), static_argnums=0)
+_on_host = quick(_finish, static_argnums=0)
 
 
 def exact(
