@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import numpy as np
 
 # Without LLVM's optimisation, and without XLA's newer generator of fused loops, which takes twice as long as the older.
 SPARED: Any = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
@@ -20,6 +21,12 @@ def on_host() -> AbstractContextManager[Any]:
     """Small programs run on the CPU, also beside a GPU, where every step of theirs would be a launch of its own."""
     there = platform() != "cpu" and "cpu" in (jax.config.jax_platforms or "cpu")  # type: ignore[attr-defined]
     return jax.default_device(jax.local_devices(backend="cpu")[0]) if there else nullcontext()
+
+
+def here(program: Callable[..., Any], *given: Any) -> Any:
+    """What a small program gives there, in double precision, as arrays of NumPy."""
+    with jax.enable_x64(True), on_host():
+        return jax.tree.map(np.asarray, program(*given))
 
 
 def quick(work: Callable[..., Any], level: int = 0, **options: Any) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from longhmm.backends.evaluate import Statistics
-from longhmm.backends.programs import on_host, quick
+from longhmm.backends.programs import here, quick
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
@@ -103,9 +103,7 @@ def log_prior(model: HMM, params: Params, *, unconstrained: bool = True) -> floa
 
 
 def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:
-    with jax.enable_x64(True), on_host():
-        found = function(model, {name: np.asarray(value, np.float64) for name, value in arrays.items()})
-        return {name: np.asarray(value) for name, value in found.items()}
+    return dict(here(function, model, {name: np.asarray(value, np.float64) for name, value in arrays.items()}))
 
 
 # Compiled as a whole: one operation at a time, each would be compiled by itself. Two questions share one program.

@@ -15,7 +15,7 @@ from longhmm.backends import stream
 from longhmm.backends.counts import lowering_with
 from longhmm.backends.evaluate import Statistics, in_double
 from longhmm.backends.pallas.full import ALONE, Fused
-from longhmm.backends.programs import on_host, quick
+from longhmm.backends.programs import here, quick
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
 from longhmm.data.sequences import Sequences
 from longhmm.inference.markov import centred_counts
@@ -131,8 +131,7 @@ def _finish(work: Finish, *given: Any) -> Any:
     return work(*given), _prior(*given[:3])
 
 
-_prior_on_host = quick(_prior)
-_on_host = quick(_finish, static_argnums=0)
+_prior_on_host, _on_host = quick(_prior), quick(_finish, static_argnums=0)
 
 
 def exact(
@@ -142,18 +141,13 @@ def exact(
     wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
     finish, at = Finish(model.given_initial(complete) is None), (model, complete, wide)
     # On a GPU half of the work of finishing would be the prior's, which can be had meanwhile.
-    fused = Fused(finish, wide, check, lambda: _here(_prior_on_host, *at))
+    fused = Fused(finish, wide, check, lambda: here(_prior_on_host, *at))
     found = stream.totals(model, complete, sequences, progress=progress, fused=fused)
     if isinstance(found, stream.Totals):
-        found = _here(_on_host, finish, *at, found)
+        found = here(_on_host, finish, *at, found)
     (likelihood, statistics), (prior, slope) = found
     gradient = {name: each + slope[name] for name, each in likelihood.items()}
     return float(statistics.log_likelihood + prior), Estimate(gradient, likelihood, statistics, impossible=np.int32(0))
-
-
-def _here(program: Any, *given: Any) -> Any:
-    with jax.enable_x64(True), on_host():
-        return jax.tree.map(np.asarray, program(*given))
 
 
 def gradient(

@@ -54,7 +54,7 @@ const Path& path() {
   return chosen;
 }
 
-// At most so many groups are added one after the other, and of what is left no more than this share, so that threads do
+// At most BATCH groups are added one after the other, and of what is left no more than one in SHARE, so that threads do
 // not wait for the last: the order of sums does not depend on their number. And below this many rows a thread costs more
 // than it brings.
 constexpr int64_t BATCH = 8, SHARE = 8, ROWS_PER_THREAD = 20000;

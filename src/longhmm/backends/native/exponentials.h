@@ -12,23 +12,26 @@
 
 namespace VARIANT {
 
+// A polynomial, its highest power first.
+template <class T, int N>
+inline Vec<T> polynomial(Vec<T> x, const T (&factors)[N]) {
+  Vec<T> p = all(factors[0]);
+  for (int i = 1; i < N; ++i) p = p * x + factors[i];
+  return p;
+}
+
 // x = n log 2 + r; the polynomials are those of least relative error for |r| <= log(2) / 2 that begin with 1 + r, found
 // by Remez' exchange: 3e-9 away in single and 2.9e-16 in double precision.
 inline Vec<float> exp_negative(Vec<float> x) {
   typedef Vec<float> V;
+  constexpr float factors[] = {1.381459864666403e-3f, 8.368716879728140e-3f, 4.166838804531400e-2f,
+                               1.666652063170950e-1f, 4.999999344779649e-1f, 1.0f, 1.0f};
   const Bits<float> kept = x > all(-87.0f);
   const V magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
-  const V shifted = x * 1.44269504088896341f + magic;
-  const V n = shifted - magic;
+  const V shifted = x * 1.44269504088896341f + magic, n = shifted - magic;
   V r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
-  V p = all(1.381459864666403e-3f);
-  p = p * r + 8.368716879728140e-3f;
-  p = p * r + 4.166838804531400e-2f;
-  p = p * r + 1.666652063170950e-1f;
-  p = p * r + 4.999999344779649e-1f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
+  const V p = polynomial(r, factors);
   const V result = (V)((Bits<float>)p + ((Bits<float>)shifted << 23));  // the shift leaves nothing of magic
   return kept ? result : V{};
 }
@@ -36,23 +39,15 @@ inline Vec<float> exp_negative(Vec<float> x) {
 #if VECTOR_BYTES < 64
 inline Vec<double> exp_negative(Vec<double> x) {
   typedef Vec<double> V;
+  constexpr double factors[] = {2.747677955286435344e-07, 2.763500592586598732e-06, 2.480193185658966182e-05,
+                                1.984118520332311372e-04, 1.388888851600612290e-03, 8.333333370891924925e-03,
+                                4.166666666813763345e-02, 1.666666666661151239e-01, 4.999999999999832267e-01, 1.0, 1.0};
   const Bits<double> kept = x > all(-708.0);
   const V magic = all(6755399441055744.0);  // 1.5 * 2^52
-  const V shifted = x * 1.4426950408889634074 + magic;
-  const V n = shifted - magic;
+  const V shifted = x * 1.4426950408889634074 + magic, n = shifted - magic;
   V r = x - n * 6.93147180369123816490e-01;
   r = r - n * 1.90821492927058770002e-10;
-  V p = all(2.747677955286435344e-07);
-  p = p * r + 2.763500592586598732e-06;
-  p = p * r + 2.480193185658966182e-05;
-  p = p * r + 1.984118520332311372e-04;
-  p = p * r + 1.388888851600612290e-03;
-  p = p * r + 8.333333370891924925e-03;
-  p = p * r + 4.166666666813763345e-02;
-  p = p * r + 1.666666666661151239e-01;
-  p = p * r + 4.999999999999832267e-01;
-  p = p * r + 1.0;
-  p = p * r + 1.0;
+  const V p = polynomial(r, factors);
   const V result = (V)((Bits<double>)p + ((Bits<double>)shifted << 52));
   return kept ? result : V{};
 }
@@ -60,8 +55,8 @@ inline Vec<double> exp_negative(Vec<double> x) {
 // 2^x with x = n + j / 16 + r. 2^(j / 16) is picked from two registers, and 2^r is the polynomial that has its values at
 // Chebyshev's nodes of |r| <= 1 / 32: 1.5e-17 away.
 constexpr double SIXTEENTHS = 422212465065984.0;  // 1.5 * 2^48: adding it rounds to sixteenths, kept in the low bits
-constexpr double FIRST = 1.5403723980749256e-04, OTHERS[] = {1.3333781576784268e-03, 9.618129106919537e-03,
-    5.55041086566393e-02, 2.4022650695910075e-01, 6.931471805599457e-01};
+constexpr double POWER[] = {1.5403723980749256e-04, 1.3333781576784268e-03, 9.618129106919537e-03,
+                            5.55041086566393e-02, 2.4022650695910075e-01, 6.931471805599457e-01};
 
 // 2^(n + j / 16), given that and SIXTEENTHS.
 inline Vec<double> power_of(Vec<double> shifted) {
@@ -80,12 +75,11 @@ inline Vec<double> exp_negative(Vec<double> x) {
   const Bits<double> kept = x > all(-708.0);
   x *= 1.4426950408889634074;
   const Vec<double> shifted = x + SIXTEENTHS, r = x - (shifted - SIXTEENTHS), power = power_of(shifted);
-  Vec<double> p = r * FIRST + OTHERS[0];
-  for (int step = 1; step < 5; ++step) p = p * r + OTHERS[step];
-  const Vec<double> result = power + power * (p * r);
+  const Vec<double> result = power + power * (polynomial(r, POWER) * r);
   return kept ? result : Vec<double>{};
 }
 
+// The same steps as in exp_negative, which does not call this: g++ 12 would crash.
 template <int N>
 inline __attribute__((always_inline)) void powers_of_two(Vec<double>* x) {
   Vec<double> power[N], p[N];
@@ -93,10 +87,10 @@ inline __attribute__((always_inline)) void powers_of_two(Vec<double>* x) {
     const Vec<double> shifted = x[i] + SIXTEENTHS;
     x[i] -= shifted - SIXTEENTHS;
     power[i] = power_of(shifted);
+    p[i] = all(POWER[0]);
   }
-  for (int i = 0; i < N; ++i) p[i] = x[i] * FIRST + OTHERS[0];
-  for (int step = 1; step < 5; ++step)
-    for (int i = 0; i < N; ++i) p[i] = p[i] * x[i] + OTHERS[step];
+  for (int step = 1; step < 6; ++step)
+    for (int i = 0; i < N; ++i) p[i] = p[i] * x[i] + POWER[step];
   for (int i = 0; i < N; ++i) x[i] = power[i] + power[i] * (p[i] * x[i]);
 }
 #endif

@@ -95,7 +95,8 @@ class Laid:
             for block in self.blocks[:-1]:
                 state = _sums(forms, self.plan, None, block, *state)
             found = _sums(forms, self.plan, fused.then, self.blocks[-1], *state)
-            _, beside = fused.check(), fused.beside()  # until the device's answer is asked for, nothing costs time
+            fused.check()  # the device is at work: until its answer is asked for, nothing costs time
+            beside = fused.beside()
             form = _made(forms, self.plan, fused.then)
             gap, lost, made = form.unpacked(vector := np.empty(form.size))  # views, which are filled at once
             vector[:] = np.asarray(found)
